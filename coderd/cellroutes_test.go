@@ -214,7 +214,8 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Create, Resource: rbac.Organization}: tries(probe{method: "POST", path: v2 + "organizations", body: `{"name": "{n}"}`, named: true}),
 	{Action: rbac.Read, Resource: rbac.Organization}:   tries(probe{method: "GET", path: theOrg, named: true}, probe{method: "GET", path: theOrg + "/settings/workspace-sharing", named: true}, probe{method: "GET", path: v2 + "organizations", marker: `"east"`}),
 	{Action: rbac.Update, Resource: rbac.Organization}: tries(probe{method: "PATCH", path: theOrg, body: `{"description": "{n}"}`, named: true},
-		probe{method: "GET", path: theOrg + "/settings/idpsync/groups", named: true}, probe{method: "PATCH", path: theOrg + "/settings/idpsync/roles", body: `{"field": "", "mapping": {}}`, named: true}),
+		probe{method: "GET", path: theOrg + "/settings/idpsync/groups", named: true}, probe{method: "PATCH", path: theOrg + "/settings/idpsync/roles", body: `{"field": "", "mapping": {}}`, named: true},
+		probe{method: "PATCH", path: theOrg + "/settings/workspace-sharing", body: `{"sharing_disabled": false}`, named: true}),
 	{Action: rbac.Delete, Resource: rbac.Organization}: tries(probe{method: "DELETE", path: theOrg, named: true}), // refused with 409: it is in use
 
 	{Action: rbac.Read, Resource: rbac.OrganizationInvitation}: tries(probe{method: "GET", path: theUser + "/invitations", of: rbac.User}),
@@ -312,6 +313,7 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Update, Resource: rbac.Deployment}: tries(probe{method: "GET", path: v2 + "settings/idpsync/organization", named: true},
 		probe{method: "PATCH", path: v2 + "settings/idpsync/organization", body: `{"field": "", "mapping": {}}`, named: true},
 		probe{method: "PUT", path: v2 + "appearance", body: `{}`, named: true},
+		probe{method: "PUT", path: v2 + "debug/health/settings", body: `{"dismissed_healthchecks": []}`, named: true},
 		probe{method: "PUT", path: v2 + "prebuilds/settings", body: `{"reconciliation_paused": false}`, named: true},
 		probe{method: "PUT", path: v2 + "notifications/settings", body: `{"notifier_paused": false}`, named: true},
 		probe{method: "GET", path: v2 + "webhooks", named: true}),

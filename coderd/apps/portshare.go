@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/lookup"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -102,6 +103,10 @@ func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
 }
 
 func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, req sdk.UpsertPortShareRequest) (p dbsqlc.WorkspacePortShare, err error) {
+	off, err := q.HoldOrganizationSharing(ctx, ws.OrganizationID)
+	if err != nil {
+		return p, fmt.Errorf("read organization: %w", err)
+	}
 	// The workspace's lock counts its shares one after another; the template's keeps the ceiling.
 	if ws, err = q.LockWorkspace(ctx, ws.ID); err != nil {
 		return p, fmt.Errorf("lock workspace: %w", err)
@@ -132,6 +137,9 @@ func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace,
 	if req.ShareLevel.Exceeds(cmp.Or(sdk.AppShare(before.ShareLevel), sdk.ShareOwner)) {
 		if err := actor.May(rbac.Share, object(ws)); err != nil {
 			return p, err
+		}
+		if off {
+			return p, lookup.SharingOff()
 		}
 	}
 	if n, err := q.CountPortShares(ctx, ws.ID); err != nil {

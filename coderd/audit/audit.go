@@ -69,6 +69,7 @@ type Kind string
 const (
 	APIKey                 Kind = "api_key"    // also sign-ins
 	Appearance             Kind = "appearance" // of the deployment
+	HealthSettings         Kind = "health_settings"
 	CustomRole             Kind = "custom_role"
 	EncryptionKey          Kind = "encryption_key" // a state key: rotated, or forgotten
 	ExternalAuth           Kind = "external_auth"

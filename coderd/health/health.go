@@ -1,6 +1,6 @@
 // Package health runs the server's self-checks: its database, its access URL, the relay, websockets, whether jobs make
 // progress, the region proxies, and the other servers: it asks each about itself at its replica URL. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
-// whether the database can write.
+// whether the database can write. Owners can dismiss a check whose finding they accept.
 package health
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
@@ -90,7 +91,9 @@ type Service struct {
 	// What the database last said, for when it does not answer.
 	known map[string]remembered // sections, by name
 	rows  []dbsqlc.ListServersRow
-	now   time.Time // the database's time when it listed them
+	// dismissed are names of sections.
+	dismissed []string
+	now       time.Time // the database's time when it listed them
 }
 
 // remembered is a section that was made with the database.
@@ -117,7 +120,8 @@ func New(opts Options) *Service {
 // Routes registers the report, and the echo with which the server checks that websockets get through.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get, httpapi.DuringOutage())
-	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings, httpapi.DuringOutage())
+	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings)
+	mux.Handle("PUT /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.setSettings, audit.On(audit.Write, audit.HealthSettings))
 	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas, httpapi.DuringOutage())
 	uncounted := httpapi.Uncounted("servers ask each other")
 	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment
@@ -130,11 +134,6 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, s.Report(r.Context(), force))
-}
-
-// settings answers that no check is dismissed: none can be.
-func (s *Service) settings(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.HealthSettings{})
 }
 
 // Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section. While the database does
@@ -161,9 +160,12 @@ func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 		})
 	}
 	all.Wait()
+	s.readDismissed(ctx)
 	for i, section := range report.Sections {
-		report.Sections[i] = s.fromMemory(section)
-		if worse(section.Severity, report.Severity) {
+		section = s.fromMemory(section)
+		section.Dismissed = slices.Contains(s.dismissed, section.Name)
+		report.Sections[i] = section
+		if !section.Dismissed && worse(section.Severity, report.Severity) {
 			report.Severity = section.Severity
 		}
 	}

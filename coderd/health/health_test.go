@@ -1,7 +1,9 @@
 package health_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -122,6 +124,53 @@ func TestHealthy(t *testing.T) {
 	again, err := client.Health(t.Context())
 	if err != nil || !again.CheckedAt.Equal(report.CheckedAt) {
 		t.Errorf("a second report was made at %s, %v", again.CheckedAt, err)
+	}
+}
+
+// TestDismissedFinding: a finding that an owner accepts stays in the report, does not count for it, and others still do. Every check of the
+// report can be dismissed by its name.
+func TestDismissedFinding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.links[0].Connected = false
+	dismiss := func(settings sdk.HealthSettings) {
+		t.Helper()
+		body, err := json.Marshal(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPut, "/api/v2/debug/health/settings", bytes.NewReader(body))
+		r.Header.Set(sdk.SessionHeader, w.Token("olga"))
+		answer := httptest.NewRecorder()
+		w.Mux.ServeHTTP(answer, r)
+		if answer.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", body, answer.Code, answer.Body)
+		}
+	}
+	before := w.health.Report(t.Context(), true)
+	if before.Healthy {
+		t.Fatalf("report %+v", before)
+	}
+	settings := sdk.HealthSettings{DismissedHealthchecks: []string{"DERP"}}
+	dismiss(settings)
+	report := w.health.Report(t.Context(), true)
+	for _, section := range report.Sections {
+		if section.Dismissed != (section.Name == "relay") || section.Dismissed && section.Code != health.CodeRelayNotConnected {
+			t.Errorf("section %+v", section)
+		}
+	}
+	if !report.Healthy {
+		t.Errorf("report %+v", report)
+	}
+	settings.DismissedHealthchecks = nil
+	for _, section := range report.Sections {
+		if section.Name != "relay" {
+			settings.DismissedHealthchecks = append(settings.DismissedHealthchecks, section.Name)
+		}
+	}
+	dismiss(settings)
+	if report := w.health.Report(t.Context(), true); report.Healthy || report.Severity != sdk.HealthError {
+		t.Errorf("report %+v", report)
 	}
 }
 

@@ -69,6 +69,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/organizations/{organization}", needs(rbac.Read, rbac.User), s.oneOfUser)
 
 	mux.Handle("GET "+one+"/settings/workspace-sharing", needs(rbac.Read, rbac.Organization), s.workspaceSharing)
+	mux.Handle("PATCH "+one+"/settings/workspace-sharing", needs(rbac.Update, rbac.Organization), s.setWorkspaceSharing, audit.On(audit.Write, audit.Organization))
 
 	mux.Handle("GET "+one+"/members", needs(rbac.Read, rbac.OrganizationMember), s.listMembers)
 	mux.Handle("GET "+one+"/paginated-members", needs(rbac.Read, rbac.OrganizationMember), s.pageMembers)
@@ -147,14 +148,6 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, toJSON(org))
-}
-
-// workspaceSharing answers that owners may share their workspaces, as they always may.
-func (s *Service) workspaceSharing(w http.ResponseWriter, r *http.Request) error {
-	if _, err := s.organization(r, rbac.Read, rbac.Organization); err != nil {
-		return err
-	}
-	return httpapi.Write(w, http.StatusOK, sdk.WorkspaceSharingSettings{})
 }
 
 func (s *Service) create(w http.ResponseWriter, r *http.Request) error {

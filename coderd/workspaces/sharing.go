@@ -75,6 +75,10 @@ func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change 
 		}
 	}
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		off, err := q.HoldOrganizationSharing(ctx, ws.OrganizationID)
+		if err != nil {
+			return fmt.Errorf("read organization: %w", err)
+		}
 		ws, err := q.LockWorkspace(ctx, ws.ID)
 		if err != nil {
 			return lookup.Fault(err, rbac.Workspace, "lock workspace")
@@ -90,6 +94,9 @@ func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change 
 		if !sharing.Within(ws.Sharing) {
 			if err := actor.May(rbac.Share, object(ws)); err != nil {
 				return err
+			}
+			if off {
+				return lookup.SharingOff()
 			}
 		}
 		after, err := q.UpdateWorkspaceSharing(ctx, dbsqlc.UpdateWorkspaceSharingParams{ID: ws.ID, Sharing: sharing})

@@ -87,7 +87,7 @@ var law = map[string]rule{
 	"coderd/reference":          {imports: []string{"coderd/httpapi", "coderd/rbac"}},
 	"coderd/retention":          {imports: []string{"coderd/database"}},
 	"coderd/events":             {imports: []string{"coderd/httpapi", "coderd/pubsub", "coderd/rbac"}},
-	"coderd/health":             {imports: []string{"coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/signed", "tailnet"}},
+	"coderd/health":             {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/signed", "tailnet"}},
 	"coderd/users":              {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/policy", "coderd/rbac", "coderd/keyring", "coderd/signed"}},
 	"coderd/groups":             {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
 	"coderd/idpsync":            {imports: []string{"coderd/audit", "coderd/database", "coderd/groups", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
@@ -112,7 +112,7 @@ var law = map[string]rule{
 		imports: []string{"coderd/httpapi", "coderd/jobtags", "coderd/rbac", "coderd/signed", "coordinator", "coordinator/client", "coordinator/protocol", "tailnet"},
 		tests:   []string{"agent/agentpb"},
 	},
-	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
+	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
 	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "coderd/sshca", "coderd/sshkeys", "region", "sshmux"}, tests: []string{"coderd/hostkeys"}},
 	"coderd/wggateway":  {imports: []string{"coderd/audit", "coderd/devices", "coderd/rbac", "tailnet"}, tests: []string{"coderd/..."}},
 	"coderd/jobs": {

@@ -103,7 +103,7 @@ const (
 // HealthReport is the result of the server's checks of itself.
 type HealthReport struct {
 	CheckedAt time.Time           `json:"checked_at"`
-	Healthy   bool                `json:"healthy"` // no section has an error
+	Healthy   bool                `json:"healthy"` // no section has an error, except dismissed ones
 	Severity  HealthSeverity      `json:"severity"`
 	Sections  List[HealthSection] `json:"sections"`
 	Servers   List[ServerHealth]  `json:"servers"` // oldest first
@@ -119,6 +119,8 @@ type HealthSection struct {
 	Message  string         `json:"message"`
 	Remedy   string         `json:"remedy"` // what to do; "" if nothing
 	Details  Map[any]       `json:"details"`
+	// Dismissed means that an owner has seen what the check finds: it does not count for the report.
+	Dismissed bool `json:"dismissed"`
 }
 
 // ApplicationsHost is the pattern of the host names of apps, such as "*.apps.example.com"; "" if apps have none.

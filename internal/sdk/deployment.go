@@ -131,13 +131,14 @@ type TasksResponse struct {
 	Count int       `json:"count"`
 }
 
-// HealthSettings name the health checks that are dismissed. This server dismisses none.
+// HealthSettings name the health checks that are dismissed: their findings do not count for the report's severity.
 type HealthSettings struct {
-	DismissedHealthchecks List[string] `json:"dismissed_healthchecks"`
+	DismissedHealthchecks List[string] `json:"dismissed_healthchecks"` // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy
 }
 
-// WorkspaceSharingSettings has the rule for sharing an organization's workspaces. On this server, owners may always share theirs.
+// WorkspaceSharingSettings has the rule for sharing an organization's workspaces.
 type WorkspaceSharingSettings struct {
+	// SharingDisabled means that workspaces and their ports cannot be shared. Setting it ends all present sharing.
 	SharingDisabled bool `json:"sharing_disabled"`
 }
 

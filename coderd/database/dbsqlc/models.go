@@ -221,15 +221,16 @@ type OneTimePasscode struct {
 }
 
 type Organization struct {
-	ID          uuid.UUID
-	Name        string
-	DisplayName string
-	IsDefault   bool
-	CreatedAt   time.Time
-	Description string
-	Icon        string
-	UpdatedAt   time.Time
-	DeletedAt   *time.Time
+	ID              uuid.UUID
+	Name            string
+	DisplayName     string
+	IsDefault       bool
+	CreatedAt       time.Time
+	Description     string
+	Icon            string
+	UpdatedAt       time.Time
+	DeletedAt       *time.Time
+	SharingDisabled bool
 }
 
 type OrganizationInvitation struct {

@@ -139,7 +139,7 @@ func (q *Queries) EndInvitations(ctx context.Context, arg EndInvitationsParams) 
 }
 
 const getDefaultOrganization = `-- name: GetDefaultOrganization :one
-SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations WHERE is_default
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled FROM organizations WHERE is_default
 `
 
 func (q *Queries) GetDefaultOrganization(ctx context.Context) (Organization, error) {
@@ -155,6 +155,7 @@ func (q *Queries) GetDefaultOrganization(ctx context.Context) (Organization, err
 		&i.Icon,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.SharingDisabled,
 	)
 	return i, err
 }
@@ -292,8 +293,20 @@ func (q *Queries) HoldOrganizationRoles(ctx context.Context, arg HoldOrganizatio
 	return items, nil
 }
 
+const holdOrganizationSharing = `-- name: HoldOrganizationSharing :one
+SELECT sharing_disabled FROM organizations WHERE id = $1 FOR SHARE
+`
+
+// Reports whether sharing is off in an organization, for a transaction that shares a workspace or a port. Take it before the workspace's lock.
+func (q *Queries) HoldOrganizationSharing(ctx context.Context, id uuid.UUID) (bool, error) {
+	row := q.db.QueryRow(ctx, holdOrganizationSharing, id)
+	var sharing_disabled bool
+	err := row.Scan(&sharing_disabled)
+	return sharing_disabled, err
+}
+
 const insertOrganization = `-- name: InsertOrganization :one
-INSERT INTO organizations (id, name, display_name, description, icon) VALUES ($1, $2, $3, $4, $5) RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at
+INSERT INTO organizations (id, name, display_name, description, icon) VALUES ($1, $2, $3, $4, $5) RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled
 `
 
 type InsertOrganizationParams struct {
@@ -323,6 +336,7 @@ func (q *Queries) InsertOrganization(ctx context.Context, arg InsertOrganization
 		&i.Icon,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.SharingDisabled,
 	)
 	return i, err
 }
@@ -418,7 +432,7 @@ func (q *Queries) InviteToOrganization(ctx context.Context, arg InviteToOrganiza
 }
 
 const listInvitations = `-- name: ListInvitations :many
-SELECT i.organization_id, i.user_id, i.invited_by, i.created_at, i.expires_at, o.id, o.name, o.display_name, o.is_default, o.created_at, o.description, o.icon, o.updated_at, o.deleted_at, u.username, u.name, by.username AS inviter
+SELECT i.organization_id, i.user_id, i.invited_by, i.created_at, i.expires_at, o.id, o.name, o.display_name, o.is_default, o.created_at, o.description, o.icon, o.updated_at, o.deleted_at, o.sharing_disabled, u.username, u.name, by.username AS inviter
 FROM organization_invitations i
 JOIN organizations o ON o.id = i.organization_id AND o.deleted_at IS NULL
 JOIN users u ON u.id = i.user_id AND u.deleted_at IS NULL
@@ -468,6 +482,7 @@ func (q *Queries) ListInvitations(ctx context.Context, arg ListInvitationsParams
 			&i.Organization.Icon,
 			&i.Organization.UpdatedAt,
 			&i.Organization.DeletedAt,
+			&i.Organization.SharingDisabled,
 			&i.Username,
 			&i.Name,
 			&i.Inviter,
@@ -701,7 +716,7 @@ func (q *Queries) ListOrganizationRoles(ctx context.Context, organizationID uuid
 }
 
 const listOrganizations = `-- name: ListOrganizations :many
-SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled FROM organizations
 WHERE deleted_at IS NULL AND ($1::boolean OR id = ANY ($2::uuid[]))
 ORDER BY is_default DESC, name
 `
@@ -731,6 +746,60 @@ func (q *Queries) ListOrganizations(ctx context.Context, arg ListOrganizationsPa
 			&i.Icon,
 			&i.UpdatedAt,
 			&i.DeletedAt,
+			&i.SharingDisabled,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listSharedWorkspaces = `-- name: ListSharedWorkspaces :many
+SELECT id, organization_id, owner_id, template_id, name, autostart_schedule, ttl_seconds, automatic_updates, created_at, updated_at, last_used_at, deleted_at, latest_build_id, latest_build_number, latest_version_id, latest_transition, latest_reason, latest_status, latest_deadline, latest_ended_at, autostop_tries, autostop_after, sharing, dormant_at, owner_key FROM workspaces w WHERE w.organization_id = $1 AND w.deleted_at IS NULL
+	AND (w.sharing <> '{}' OR EXISTS (SELECT FROM workspace_port_shares p WHERE p.workspace_id = w.id))
+ORDER BY w.id FOR UPDATE OF w
+`
+
+// The workspaces of an organization that are shared, or have a shared port, locked in the order of their ids.
+func (q *Queries) ListSharedWorkspaces(ctx context.Context, organizationID uuid.UUID) ([]Workspace, error) {
+	rows, err := q.db.Query(ctx, listSharedWorkspaces, organizationID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Workspace{}
+	for rows.Next() {
+		var i Workspace
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrganizationID,
+			&i.OwnerID,
+			&i.TemplateID,
+			&i.Name,
+			&i.AutostartSchedule,
+			&i.TtlSeconds,
+			&i.AutomaticUpdates,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.LastUsedAt,
+			&i.DeletedAt,
+			&i.LatestBuildID,
+			&i.LatestBuildNumber,
+			&i.LatestVersionID,
+			&i.LatestTransition,
+			&i.LatestReason,
+			&i.LatestStatus,
+			&i.LatestDeadline,
+			&i.LatestEndedAt,
+			&i.AutostopTries,
+			&i.AutostopAfter,
+			&i.Sharing,
+			&i.DormantAt,
+			&i.OwnerKey,
 		); err != nil {
 			return nil, err
 		}
@@ -743,7 +812,7 @@ func (q *Queries) ListOrganizations(ctx context.Context, arg ListOrganizationsPa
 }
 
 const listUserOrganizations = `-- name: ListUserOrganizations :many
-SELECT o.id, o.name, o.display_name, o.is_default, o.created_at, o.description, o.icon, o.updated_at, o.deleted_at FROM organizations o JOIN organization_members m ON m.organization_id = o.id
+SELECT o.id, o.name, o.display_name, o.is_default, o.created_at, o.description, o.icon, o.updated_at, o.deleted_at, o.sharing_disabled FROM organizations o JOIN organization_members m ON m.organization_id = o.id
 WHERE m.user_id = $1 AND o.deleted_at IS NULL AND ($2::boolean OR o.id = ANY ($3::uuid[]))
 ORDER BY o.is_default DESC, o.name
 `
@@ -774,6 +843,7 @@ func (q *Queries) ListUserOrganizations(ctx context.Context, arg ListUserOrganiz
 			&i.Icon,
 			&i.UpdatedAt,
 			&i.DeletedAt,
+			&i.SharingDisabled,
 		); err != nil {
 			return nil, err
 		}
@@ -786,7 +856,7 @@ func (q *Queries) ListUserOrganizations(ctx context.Context, arg ListUserOrganiz
 }
 
 const lockOrganization = `-- name: LockOrganization :one
-SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled FROM organizations WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
 `
 
 // The living organization, for a transaction that deletes it. What HoldOrganization holds comes before, or not at all.
@@ -803,6 +873,7 @@ func (q *Queries) LockOrganization(ctx context.Context, id uuid.UUID) (Organizat
 		&i.Icon,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.SharingDisabled,
 	)
 	return i, err
 }
@@ -853,6 +924,34 @@ func (q *Queries) LockOrganizationRole(ctx context.Context, arg LockOrganization
 	return i, err
 }
 
+const setOrganizationSharing = `-- name: SetOrganizationSharing :one
+UPDATE organizations SET sharing_disabled = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled
+`
+
+type SetOrganizationSharingParams struct {
+	ID              uuid.UUID
+	SharingDisabled bool
+}
+
+// Waits for the transactions that hold HoldOrganizationSharing.
+func (q *Queries) SetOrganizationSharing(ctx context.Context, arg SetOrganizationSharingParams) (Organization, error) {
+	row := q.db.QueryRow(ctx, setOrganizationSharing, arg.ID, arg.SharingDisabled)
+	var i Organization
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.DisplayName,
+		&i.IsDefault,
+		&i.CreatedAt,
+		&i.Description,
+		&i.Icon,
+		&i.UpdatedAt,
+		&i.DeletedAt,
+		&i.SharingDisabled,
+	)
+	return i, err
+}
+
 const takeInvitation = `-- name: TakeInvitation :one
 DELETE FROM organization_invitations i USING organizations o
 WHERE i.organization_id = $1 AND i.user_id = $2 AND i.expires_at > now() AND o.id = i.organization_id AND o.deleted_at IS NULL
@@ -880,7 +979,7 @@ func (q *Queries) TakeInvitation(ctx context.Context, arg TakeInvitationParams) 
 
 const updateOrganization = `-- name: UpdateOrganization :one
 UPDATE organizations SET name = $2, display_name = $3, description = $4, icon = $5, updated_at = now()
-WHERE id = $1 AND deleted_at IS NULL RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at
+WHERE id = $1 AND deleted_at IS NULL RETURNING id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled
 `
 
 type UpdateOrganizationParams struct {
@@ -910,6 +1009,7 @@ func (q *Queries) UpdateOrganization(ctx context.Context, arg UpdateOrganization
 		&i.Icon,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.SharingDisabled,
 	)
 	return i, err
 }

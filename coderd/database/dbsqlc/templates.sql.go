@@ -120,7 +120,7 @@ func (q *Queries) FinishTemplateVersion(ctx context.Context, arg FinishTemplateV
 }
 
 const getOrganizationByReference = `-- name: GetOrganizationByReference :one
-SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at FROM organizations
+SELECT id, name, display_name, is_default, created_at, description, icon, updated_at, deleted_at, sharing_disabled FROM organizations
 WHERE deleted_at IS NULL AND (id::text = lower($1::text) OR lower(name) = lower($1::text)
 	OR ($1::text IN ('default', 'coder') AND is_default))
 ORDER BY $1::text = 'coder' AND lower(name) <> 'coder', is_default DESC LIMIT 1
@@ -141,6 +141,7 @@ func (q *Queries) GetOrganizationByReference(ctx context.Context, reference stri
 		&i.Icon,
 		&i.UpdatedAt,
 		&i.DeletedAt,
+		&i.SharingDisabled,
 	)
 	return i, err
 }

@@ -22,6 +22,20 @@ SELECT * FROM organizations WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
 -- The living organization, for a transaction that adds to it something which keeps it from being deleted.
 SELECT id FROM organizations WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE;
 
+-- name: HoldOrganizationSharing :one
+-- Reports whether sharing is off in an organization, for a transaction that shares a workspace or a port. Take it before the workspace's lock.
+SELECT sharing_disabled FROM organizations WHERE id = $1 FOR SHARE;
+
+-- name: SetOrganizationSharing :one
+-- Waits for the transactions that hold HoldOrganizationSharing.
+UPDATE organizations SET sharing_disabled = $2, updated_at = now() WHERE id = $1 AND deleted_at IS NULL RETURNING *;
+
+-- name: ListSharedWorkspaces :many
+-- The workspaces of an organization that are shared, or have a shared port, locked in the order of their ids.
+SELECT * FROM workspaces w WHERE w.organization_id = $1 AND w.deleted_at IS NULL
+	AND (w.sharing <> '{}' OR EXISTS (SELECT FROM workspace_port_shares p WHERE p.workspace_id = w.id))
+ORDER BY w.id FOR UPDATE OF w;
+
 -- name: CountOrganizationUses :one
 -- What keeps an organization from being deleted. Built-in provisioners serve all organizations and do not count.
 SELECT

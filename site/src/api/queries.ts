@@ -134,6 +134,11 @@ export const queries = {
   // at is the build and its status: each leaves another state.
   workspaceStates: (workspace: string, at: string) =>
     ask<t.StoredState[]>(["workspaces", "states", workspace, at], `workspaces/${workspace}/states`),
+  organizationSharing: (organization: string) =>
+    ask<t.WorkspaceSharingSettings>(
+      ["organization-sharing", organization],
+      `organizations/${segment(organization)}/settings/workspace-sharing`,
+    ),
   workspaceSharing: (workspace: string) =>
     ask<t.WorkspaceACL>(["workspaces", "sharing", workspace], `workspaces/${workspace}/acl`),
   portShares: (workspace: string) =>

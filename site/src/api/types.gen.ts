@@ -502,7 +502,7 @@ export type HealthSeverity = "ok" | "warning" | "error";
 // HealthReport is the result of the server's checks of itself.
 export interface HealthReport {
   checked_at: string;
-  healthy: boolean; // no section has an error
+  healthy: boolean; // no section has an error, except dismissed ones
   severity: HealthSeverity;
   sections: HealthSection[];
   servers: ServerHealth[]; // oldest first
@@ -518,6 +518,7 @@ export interface HealthSection {
   message: string;
   remedy: string; // what to do; "" if nothing
   details: Record<string, unknown>;
+  dismissed: boolean;
 }
 
 // ApplicationsHost is the pattern of the host names of apps, such as "*.apps.example.com"; "" if apps have none.
@@ -657,12 +658,12 @@ export interface TasksResponse {
   count: number;
 }
 
-// HealthSettings name the health checks that are dismissed. This server dismisses none.
+// HealthSettings name the health checks that are dismissed: their findings do not count for the report's severity.
 export interface HealthSettings {
-  dismissed_healthchecks: string[];
+  dismissed_healthchecks: string[]; // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy
 }
 
-// WorkspaceSharingSettings has the rule for sharing an organization's workspaces. On this server, owners may always share theirs.
+// WorkspaceSharingSettings has the rule for sharing an organization's workspaces.
 export interface WorkspaceSharingSettings {
   sharing_disabled: boolean;
 }

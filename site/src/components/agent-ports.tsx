@@ -42,12 +42,13 @@ export function Ports({ workspace, agent }: Of) {
   const shares = useQuery({ ...queries.portShares(workspace.id), enabled: host !== "" });
   // The template may be hidden from the owner. The server knows its ceiling.
   const template = useQuery({ ...queries.templateByID(workspace.template_id), retry: false }).data;
+  const off = useQuery(queries.organizationSharing(workspace.organization_id)).data?.sharing_disabled;
   const [number, setNumber] = useState("");
   if (ports.error || !ports.data) return <Pending query={ports} what="ports" />;
   const shared = new Map(shares.data?.shares.filter((s) => s.agent_name === agent.name).map((s) => [s.port, s]));
   const listening = new Map(ports.data.ports.map((p) => [p.port, p.process_name || "a program of another account"]));
   const all = [...new Set([...listening.keys(), ...shared.keys()])].sort((a, b) => a - b);
-  const ceiling = template?.max_port_share_level ?? "public";
+  const ceiling = off ? "owner" : (template?.max_port_share_level ?? "public");
   return (
     <div className="flex flex-col gap-3">
       <ErrorNote error={shares.error} />
@@ -113,9 +114,11 @@ export function Ports({ workspace, agent }: Of) {
       )}
       {host && ceiling !== "public" && (
         <p className="text-[13px] text-muted">
-          {ceiling === "owner"
-            ? "The template does not allow ports to be shared further."
-            : `The template allows ports to be shared with at most: ${levels[rank(ceiling)]!.who.toLowerCase()}.`}
+          {off
+            ? "Sharing is disabled in this organization."
+            : ceiling === "owner"
+              ? "The template does not allow ports to be shared further."
+              : `The template allows ports to be shared with at most: ${levels[rank(ceiling)]!.who.toLowerCase()}.`}
         </p>
       )}
     </div>

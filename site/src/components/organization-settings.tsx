@@ -1,13 +1,15 @@
-import { useMutation } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { send } from "~/api/client";
-import type { Organization, UpdateOrganizationRequest } from "~/api/types";
+import { queries } from "~/api/queries";
+import type { Organization, UpdateOrganizationRequest, WorkspaceSharingSettings } from "~/api/types";
 import { fullTime } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { Confirm } from "./dialog";
+import { DocsLink } from "./docs-link";
 import { Form, TextField, useFields } from "./form";
-import { Button, Card, Facts } from "./ui";
+import { Button, Card, ErrorNote, Facts, Pending } from "./ui";
 
 type Fields = ReturnType<
   typeof useFields<{ name: string; display_name: string; description: string; icon: string }>
@@ -55,6 +57,7 @@ export function OrganizationSettings({ organization: o, update, remove }: Settin
   return (
     <>
       {update ? <Settings organization={o} /> : <About organization={o} />}
+      {update && <SharingOfWorkspaces organization={o} />}
       {remove && <Deletion organization={o} />}
     </>
   );
@@ -91,6 +94,57 @@ function Settings({ organization: o }: { organization: Organization }) {
       <Form request={save} submit="Save" done="Saved" className="max-w-2xl">
         <OrganizationFields field={field} kept />
       </Form>
+    </Card>
+  );
+}
+
+// SharingOfWorkspaces says whether members may share their workspaces, and changes it.
+export function SharingOfWorkspaces({ organization: o }: { organization: Organization }) {
+  const setting = useQuery(queries.organizationSharing(o.id));
+  const client = useQueryClient();
+  const [asking, ask] = useState(false);
+  const set = async (disabled: boolean) => {
+    const next = await send<WorkspaceSharingSettings>("PATCH", `organizations/${o.id}/settings/workspace-sharing`, {
+      sharing_disabled: disabled,
+    } satisfies WorkspaceSharingSettings);
+    client.setQueryData(queries.organizationSharing(o.id).queryKey, next);
+    await client.invalidateQueries({ queryKey: ["workspaces"] });
+  };
+  const enable = useMutation({ mutationFn: () => set(false) });
+  if (!setting.data) return <Pending query={setting} what="setting" />;
+  const off = setting.data.sharing_disabled;
+  return (
+    <Card title="Sharing of workspaces">
+      <div className="flex flex-wrap items-center justify-between gap-3">
+        <p className="max-w-xl text-muted">
+          {off
+            ? "Workspaces and their ports cannot be shared in this organization."
+            : "Owners can share their workspaces and ports with users and groups of this organization."}{" "}
+          <DocsLink to="sharing#off-in-an-organization">Sharing</DocsLink>
+        </p>
+        {off ? (
+          <Button busy={enable.isPending} onClick={() => enable.mutate()}>
+            Enable sharing
+          </Button>
+        ) : (
+          <Button look="danger" onClick={() => ask(true)}>
+            Disable sharing…
+          </Button>
+        )}
+      </div>
+      <ErrorNote error={enable.error} />
+      {asking && (
+        <Confirm
+          title={`Disable sharing in ${o.display_name}?`}
+          action="Disable"
+          danger
+          onConfirm={() => set(true)}
+          onClose={() => ask(false)}
+        >
+          All workspaces and ports that are shared now are withdrawn, and the sessions of the others end. Enabling
+          sharing later does not bring them back.
+        </Confirm>
+      )}
     </Card>
   );
 }

@@ -17,6 +17,7 @@ const roles = {
 export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
   const acl = useQuery(queries.workspaceSharing(w.id));
   const client = useQueryClient();
+  const off = useQuery(queries.organizationSharing(w.organization_id)).data?.sharing_disabled;
   const mine = useMe().id === w.owner_id;
   const update = async ({ users, groups }: Change) => {
     await send("PATCH", `workspaces/${w.id}/acl`, {
@@ -27,7 +28,12 @@ export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
   };
   return (
     <>
-      {!w.permissions.share && (
+      {off && (
+        <Note tone="accent" title="Sharing is disabled in this organization">
+          Workspaces and their ports cannot be shared. The organization's administrators decide that.
+        </Note>
+      )}
+      {!off && !w.permissions.share && (
         <Note tone="accent" title="You can withdraw sharing, not extend it">
           Only {w.owner_name}, and users with the role Admin, decide who else gets access.
         </Note>
@@ -42,10 +48,10 @@ export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
         query={acl}
         find={candidatesOfWorkspace(w.organization_id, w.owner_id)}
         roles={roles}
-        narrow={!w.permissions.share}
+        narrow={off || !w.permissions.share}
         empty={
           `Only ${mine ? "you" : w.owner_name} can connect.` +
-          (w.permissions.share ? " Share it with users or groups of the organization." : "")
+          (w.permissions.share && !off ? " Share it with users or groups of the organization." : "")
         }
         removed={
           "Their sessions, terminals and apps close at once. Processes that they started, and files that they " +

@@ -1,12 +1,14 @@
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
 import { lazy } from "react";
+import { get, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { HealthSection } from "~/api/types";
+import type { HealthSection, HealthSettings } from "~/api/types";
 import { DocsLink } from "~/components/docs-link";
 import { Ago, Badge, Button, Card, Facts, LinkButton, Note, Page, Pending, type Tone } from "~/components/ui";
 import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
+import { toast } from "~/lib/toasts";
 import { Servers } from "~/components/servers";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
@@ -26,7 +28,7 @@ export default function Health({ regions }: { regions?: boolean }) {
 function Report() {
   useTitle("Health");
   const health = useQuery(queries.health());
-  const wrong = health.data?.sections.filter((s) => s.severity !== "ok").length ?? 0;
+  const wrong = health.data?.sections.filter((s) => s.severity !== "ok" && !s.dismissed).length ?? 0;
   const verdict = wrong === 0 ? "All checks passed" : `${plural(wrong, "check needs", "checks need")} attention`;
   return (
     <Page
@@ -61,7 +63,10 @@ function Report() {
             actions={
               <span className="flex items-center gap-2">
                 {s.code && <code className="text-[13px] text-muted">{s.code}</code>}
-                <Badge tone={tones[s.severity]}>{s.severity}</Badge>
+                <Badge tone={s.dismissed ? "plain" : tones[s.severity]}>
+                  {s.dismissed ? `${s.severity}, dismissed` : s.severity}
+                </Badge>
+                {(s.dismissed || s.severity !== "ok") && <Dismissal of={s} />}
               </span>
             }
           >
@@ -81,6 +86,39 @@ function Report() {
     </Page>
   );
 }
+
+// Dismissal takes a check out of the verdict, or back.
+function Dismissal({ of }: { of: HealthSection }) {
+  const client = useQueryClient();
+  const change = useMutation({
+    mutationFn: async () => {
+      const present = await get<HealthSettings>("debug/health/settings");
+      const kept = present.dismissed_healthchecks.filter((name) => sectionOf(name) !== of.name);
+      return send<HealthSettings>("PUT", "debug/health/settings", {
+        dismissed_healthchecks: of.dismissed ? kept : [...kept, of.name],
+      } satisfies HealthSettings);
+    },
+    onSuccess: () => client.invalidateQueries({ queryKey: queries.health().queryKey }),
+    onError: (err) => toast({ tone: "bad", text: err.message }),
+  });
+  const verb = of.dismissed ? "Count again" : "Dismiss";
+  return (
+    <Button
+      small
+      aria-label={`${verb} ${of.label || words(of.name)}`}
+      busy={change.isPending}
+      onClick={() => change.mutate()}
+    >
+      {verb}
+    </Button>
+  );
+}
+
+// sectionOf returns the name that a check of the settings has in the report.
+const sectionOf = (name: string) =>
+  ({ AccessURL: "access_url", DERP: "relay", ProvisionerDaemons: "provisioners", WorkspaceProxy: "workspace_proxy" })[
+    name
+  ] ?? name.toLowerCase();
 
 function Details({ of }: { of: Record<string, unknown> }) {
   const all = Object.entries(of)

@@ -57,7 +57,7 @@ var syncKinds = []syncKind{
 		example: `{"field": "teams", "organization_assign_default": true, "mapping": {"sales": ["4ad86302-94fd-4c69-b6ed-8bd8e3ba4b53"]}}`,
 	},
 	{
-		name: "workspace-sharing", aliases: []string{"workspacesharing"}, what: "setting whether members may share workspaces, which they always may",
+		name: "workspace-sharing", aliases: []string{"workspacesharing"}, what: "setting whether members may share workspaces and their ports; disabling it ends all present sharing",
 		show: func(ctx context.Context, c *sdk.Client, org string) (any, error) { return c.WorkspaceSharing(ctx, org) },
 		set: func(ctx context.Context, c *sdk.Client, org string, in io.Reader) (any, error) {
 			return setSync(ctx, c, org, in, (*sdk.Client).SetWorkspaceSharing)
@@ -68,7 +68,7 @@ var syncKinds = []syncKind{
 
 func orgSettingsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "settings", Aliases: []string{"setting"}, Short: "Show and set how claims of the identity provider are applied",
+		Use: "settings", Aliases: []string{"setting"}, Short: "Show and set sync with the identity provider, and sharing",
 		Long: `Show and set which organizations, groups and roles follow from the claims of the OpenID Connect provider. Memberships change at the next
 sign-in of a user, or within ten minutes while the user has sessions.`,
 		Example: "  coder organizations settings show group-sync --org east",

@@ -1,0 +1,1 @@
+UPDATE organizations SET sharing_disabled = true WHERE NOT is_default;
