@@ -117,6 +117,9 @@ export async function axe(page: Page, what: string) {
   const result = await page.evaluate(() =>
     (window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } }).axe.run({
       resultTypes: ["violations"],
+      // Not style sheets, which only experimental rules read: axe copies those of shadow roots into style elements, and
+      // the page's policy refuses that.
+      preload: { assets: ["media"] },
     }),
   );
   const serious = result.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
@@ -137,6 +140,13 @@ export async function admin(page: Page): Promise<Locator> {
   const menu = page.getByRole("menu");
   await menu.waitFor();
   return menu;
+}
+
+// contentOf is the text in the editor of files, without the messages between its lines.
+export async function contentOf(editor: Locator): Promise<string> {
+  await editor.waitFor();
+  const lines = await editor.locator(".cm-line").allInnerTexts();
+  return lines.map((line) => line.replace(/\n$/, "")).join("\n");
 }
 
 // fits fails when a page is wider than its window.

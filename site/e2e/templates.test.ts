@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, inject, it } from "vitest";
-import { axe, fits, open, picture, withBrowser } from "./browser";
+import { axe, contentOf, fits, open, picture, withBrowser } from "./browser";
 import { api } from "./server";
 
 withBrowser();
@@ -130,7 +130,7 @@ it("edits a version's files, compares them with the active version, and archives
   await rows.filter({ hasText: "active" }).getByRole("link").click();
   await page.getByRole("link", { name: "Edit files" }).click();
   const text = page.getByRole("textbox", { name: "main.tf", exact: true });
-  const good = await text.inputValue();
+  const good = await contentOf(text);
   await page.getByText("Change a file to import a new version.").waitFor();
   await text.fill(`${good}resource "terraform_data" "z" {\n  input = var.nope\n}\n`);
   await axe(page, "the editor");
@@ -155,11 +155,12 @@ it("edits a version's files, compares them with the active version, and archives
   await axe(page, "the changes");
   await page.getByLabel("Name", { exact: true }).fill("edited");
   await page.getByRole("button", { name: "Import", exact: true }).click();
-  // The error leads back to its line.
+  // A version that failed opens at its error.
   await page.getByText("Import failed").waitFor({ timeout: 60_000 });
+  await page.goto("/templates/asking/versions/edited");
   await page.getByRole("link", { name: "Edit files" }).click();
   await page.waitForURL("**/versions/edited/edit");
-  await page.getByText(/^main\.tf, line \d+$/).waitFor();
+  await page.getByRole("button", { name: /^main\.tf, line \d+$/ }).waitFor();
   await text.fill(`${good}resource "terraform_data" "z" {\n  input = var.zone\n}\n`);
   await page.setViewportSize({ width: 390, height: 900 });
   await fits(page, "the editor");

@@ -1,7 +1,9 @@
 import { useMemo } from "react";
-import { type Change, changes, hunks } from "~/lib/diff";
+import { type Change, changes, hunks, type Line } from "~/lib/diff";
 import { plural } from "~/lib/format";
+import { coloured, type Piece } from "~/lib/hcl";
 import type { File } from "~/lib/tar";
+import { CodeLine } from "./code-line";
 import { Badge, Card, cx, Empty } from "./ui";
 
 const tones = { added: "ok", removed: "bad", changed: "accent" } as const;
@@ -28,7 +30,20 @@ export function Diff({ before, after, than }: { before: File[]; after: File[]; t
   );
 }
 
+// coloursOf returns how to colour lines: each as it is in its own text, which may begin with a comment or a heredoc.
+export function coloursOf(path: string, lines: Line[]): (line: Line) => Piece[] {
+  const textWithout = (kind: Line["kind"]) =>
+    coloured(
+      path,
+      lines.filter((l) => l.kind !== kind).map((l) => l.text),
+    );
+  const before = textWithout("added");
+  const after = textWithout("removed");
+  return ({ kind, number }) => (kind === "removed" ? before : after)[number - 1]!;
+}
+
 function ChangeCard({ change: { path, kind, lines } }: { change: Change }) {
+  const colours = useMemo(() => coloursOf(path, lines ?? []), [path, lines]);
   const count = (of: "added" | "removed") => lines?.filter((l) => l.kind === of).length ?? 0;
   return (
     <Card
@@ -68,7 +83,9 @@ function ChangeCard({ change: { path, kind, lines } }: { change: Change }) {
                       {l.number}
                     </span>
                     <span className="w-4 shrink-0 select-none">{signs[l.kind]}</span>
-                    <span className="pr-4">{l.text}</span>
+                    <span className="pr-4">
+                      <CodeLine pieces={colours(l)} />
+                    </span>
                   </div>
                 ))}
               </div>

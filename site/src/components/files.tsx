@@ -5,7 +5,9 @@ import { useEffect, useMemo, useRef, useState } from "react";
 import { getBytes } from "~/api/client";
 import type { Position } from "~/lib/diagnostic";
 import { bytes } from "~/lib/format";
+import { coloured, type Piece } from "~/lib/hcl";
 import { readTar } from "~/lib/tar";
+import { CodeLine } from "./code-line";
 import { cx, ErrorNote, Loading, Note } from "./ui";
 
 // An archive never changes, so a cached one is always fresh.
@@ -19,10 +21,11 @@ export const useFiles = (file: string | undefined) =>
 
 const shownBytes = 256 << 10; // of one file
 
-function textOf(content: Uint8Array): string[] | undefined {
+// linesOf is a file's text in its colours; undefined if it is binary.
+function linesOf(path: string, content: Uint8Array): Piece[][] | undefined {
   const head = content.subarray(0, shownBytes);
   if (head.subarray(0, 4096).includes(0)) return undefined;
-  return new TextDecoder().decode(head).replace(/\n$/, "").split("\n");
+  return coloured(path, new TextDecoder().decode(head).replace(/\n$/, "").split("\n"));
 }
 
 export function Files({ file, at }: { file: string; at?: Position | undefined }) {
@@ -30,7 +33,7 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
   const [chosen, choose] = useState(at?.file);
   const all = files.data?.files;
   const current = all?.find((f) => f.path === chosen) ?? all?.find((f) => f.path === "main.tf") ?? all?.[0];
-  const lines = useMemo(() => (current ? textOf(current.content) : undefined), [current]);
+  const lines = useMemo(() => current && linesOf(current.path, current.content), [current]);
   if (files.error) return <ErrorNote error={files.error} title="Cannot show the files" />;
   if (!all) return <Loading what="files" />;
   return (
@@ -63,7 +66,14 @@ export function Files({ file, at }: { file: string; at?: Position | undefined })
   );
 }
 
-function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: string; mark: number; first?: number }) {
+interface CodeProps {
+  lines: Piece[][];
+  label: string;
+  mark: number;
+  first?: number;
+}
+
+function Code({ lines, label, mark, first = 1 }: CodeProps) {
   const marked = useRef<HTMLDivElement>(null);
   useEffect(() => {
     void marked.current?.scrollIntoView({ block: "center" }); // a promise in some browsers
@@ -85,7 +95,9 @@ function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: strin
             <span className="w-12 shrink-0 pr-4 text-right text-muted select-none" aria-hidden>
               {first + i}
             </span>
-            <span className="pr-4">{line}</span>
+            <span className="pr-4">
+              <CodeLine pieces={line} />
+            </span>
           </div>
         ))}
       </div>
@@ -97,7 +109,7 @@ function Code({ lines, label, mark, first = 1 }: { lines: string[]; label: strin
 export function Excerpt({ file, at }: { file: string; at: Position }) {
   const files = useFiles(file);
   const source = files.data?.files.find((f) => f.path === at.file || f.path.endsWith(`/${at.file}`));
-  const lines = source && textOf(source.content);
+  const lines = source && linesOf(source.path, source.content);
   const first = Math.max(1, at.line - 4);
   return (
     <div className="overflow-hidden rounded-md border border-line">

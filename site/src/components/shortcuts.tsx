@@ -9,6 +9,7 @@ const shortcuts: [keys: string[], what: string][] = [
   [["/"], "Search on this page, or in the command palette"],
   [["?"], "List the keyboard shortcuts"],
   [["Esc"], "Close a menu or a dialog"],
+  [["Esc", "Tab"], "Leave the editor of files, where Tab indents"],
   [["Tab"], "Go to the next link, button or field"],
 ];
 

@@ -25,6 +25,9 @@ it("knows the keys for the page from those that are typed", () => {
   const field = document.getElementById("field")!;
   expect(press("/", {}, field)).toBeUndefined();
   expect(press("K", { ctrlKey: true }, field)).toBe("palette");
+  const root = document.body.appendChild(document.createElement("div")).attachShadow({ mode: "open" });
+  root.innerHTML = `<p contenteditable></p>`;
+  expect(press("/", { composed: true }, root.firstElementChild!)).toBeUndefined();
   document.body.innerHTML = `<dialog open></dialog>`;
   expect(press("?")).toBeUndefined();
 });

@@ -1,24 +1,29 @@
 // The files of a template version, edited in the browser: the result is imported as a new version.
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { FilePlus, FileText, Pencil, Trash2 } from "lucide-react";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { type ComponentProps, lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useLocation } from "wouter";
-import { send } from "~/api/client";
+import { get, send } from "~/api/client";
 import { useVersionLog } from "~/api/logs";
 import { queries } from "~/api/queries";
-import { createVersion } from "~/api/templates";
-import type { Template, TemplateVersion, UploadResponse } from "~/api/types";
+import { activateVersion, createVersion, reimport } from "~/api/templates";
+import type { ProvisionerJob, Template, TemplateVersion, UploadResponse, VariableValue } from "~/api/types";
 import { FormDialog } from "~/components/dialog";
 import { Diff } from "~/components/diff";
 import { useFiles } from "~/components/files";
 import { Form, TextField } from "~/components/form";
-import { failureOf } from "~/components/import-result";
-import { Button, Card, cx, IconButton, LinkButton, Note, Page, PendingPage } from "~/components/ui";
+import { failuresOf, ImportLog } from "~/components/import-result";
+import { Button, Card, cx, IconButton, LinkButton, Loading, Note, Page, PendingPage } from "~/components/ui";
+import { VariablesForm } from "~/components/variables-form";
+import type { Position } from "~/lib/diagnostic";
 import { textOf } from "~/lib/diff";
+import type { Kept } from "~/lib/editor";
 import { bytes } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
-import { importing, paths } from "~/lib/path";
+import { paths } from "~/lib/path";
 import { type File, writeTar } from "~/lib/tar";
+import { useTemplateRef } from "~/lib/template-ref";
+import { nextName } from "~/lib/version-name";
 
 export default function EditVersion({ template: name, version: versionName }: { template: string; version: string }) {
   useTitle(`Edit ${name}`);
@@ -69,19 +74,30 @@ interface EditorProps {
 
 function Editor({ template, address, version, active, files: original, base }: EditorProps) {
   const [, navigate] = useLocation();
-  const at = failureOf(version.job, useVersionLog(version.id, Boolean(version.job.completed_at)).lines);
+  const refOf = useTemplateRef();
   const [files, setFiles] = useState(() => drafts.get(version.id) ?? original);
+  const [attempt, setAttempt] = useState<Attempt>();
+  const { job, log, problems } = useAttempt(attempt, version, files);
+  const state = attempt && job && (job.completed_at ? job.status : "running");
   const [chosen, choose] = useState<string>();
   const [comparing, compare] = useState(false);
   const [naming, ask] = useState<"add" | "rename">();
   const [name, setName] = useState("");
   const [message, setMessage] = useState("");
-  const dirty = files !== original;
-  const wanted = chosen ?? at?.file;
-  const current = files.find((f) => f.path === wanted) ?? files.find((f) => f.path === "main.tf") ?? files[0];
+  const [target, lead] = useState<Position>();
+  const kept = useRef<Kept>(new Map());
+  const saved = state === "succeeded" ? attempt!.files : original;
+  const dirty = files !== saved;
+  const current = files.find((f) => f.path === chosen) ?? files.find((f) => f.path === "main.tf") ?? files[0];
   const change = (next: File[]) => {
     setFiles(next);
     drafts.set(version.id, next);
+  };
+  const [edition, renew] = useState(0);
+  const discard = () => {
+    drafts.delete(version.id);
+    setFiles(saved);
+    renew(edition + 1);
   };
   useEffect(() => {
     if (!dirty) return;
@@ -89,6 +105,20 @@ function Editor({ template, address, version, active, files: original, base }: E
     addEventListener("beforeunload", warn);
     return () => removeEventListener("beforeunload", warn);
   }, [dirty]);
+  const goTo = (p: Position) => {
+    compare(false);
+    choose(p.file);
+    lead({ ...p });
+  };
+  // A version that failed opens at its first error.
+  const led = useRef(false);
+  const first = problems[0];
+  useEffect(() => {
+    if (led.current || !first) return;
+    led.current = true;
+    if (!attempt) goTo(first);
+  }, [first, attempt]);
+  const reached = useCallback(() => lead(undefined), []);
   const start = useMutation({
     mutationFn: async () => {
       const archive = new Blob([writeTar(files)], { type: "application/x-tar" });
@@ -99,19 +129,32 @@ function Editor({ template, address, version, active, files: original, base }: E
       );
     },
     onSuccess: (v) => {
-      drafts.delete(version.id);
-      navigate(importing(v.id, "", address));
+      setAttempt({ id: v.id, files });
+      setName(nextName(name));
     },
   });
+  const again = useMutation({
+    mutationFn: async (values: VariableValue[]) =>
+      reimport(await get<TemplateVersion>(`templateversions/${attempt!.id}`), values, template),
+    onSuccess: (v) => setAttempt({ id: v.id, files: attempt!.files }),
+  });
+  const cancel = useMutation({ mutationFn: () => send("PATCH", `templateversions/${attempt!.id}/cancel`) });
+  const activate = useMutation({
+    mutationFn: () => activateVersion(template.id, attempt!.id),
+    onSuccess: () => navigate(paths.template(refOf(template))),
+  });
+  useEffect(() => {
+    if (state === "succeeded" && !dirty) drafts.delete(version.id);
+  }, [state, dirty, version.id]);
   const put = (path: string) => {
     if (naming === "rename" && current) change(inOrder(files.map((f) => (f === current ? { ...f, path } : f))));
     else change(inOrder([...files, { path, content: new Uint8Array() }]));
     choose(path);
     ask(undefined);
   };
+  const running = state === "running" || start.isPending;
   return (
     <>
-      {at && <Note title={`${at.file}, line ${at.line}`}>{at.message}</Note>}
       <div className="flex flex-wrap gap-2">
         <Button aria-pressed={!comparing} className={pressed} onClick={() => compare(false)}>
           Edit
@@ -119,8 +162,8 @@ function Editor({ template, address, version, active, files: original, base }: E
         <Button aria-pressed={comparing} className={pressed} onClick={() => compare(true)}>
           Changes
         </Button>
-        {dirty && (
-          <Button look="quiet" onClick={() => (drafts.delete(version.id), setFiles(original))}>
+        {dirty && !running && (
+          <Button look="quiet" onClick={discard}>
             Discard edits
           </Button>
         )}
@@ -141,7 +184,7 @@ function Editor({ template, address, version, active, files: original, base }: E
                       className={cx(
                         "flex w-full items-center gap-2 rounded px-2 py-1 text-left hover:bg-raised",
                         f === current && "bg-accent-soft font-medium",
-                        f.path === at?.file && "text-bad",
+                        problems.some((p) => p.file === f.path) && "text-bad",
                       )}
                     >
                       <FileText className="size-4 shrink-0 text-muted" aria-hidden />
@@ -150,7 +193,7 @@ function Editor({ template, address, version, active, files: original, base }: E
                   </li>
                 ))}
               </ul>
-              <Button small look="quiet" onClick={() => ask("add")}>
+              <Button small look="quiet" disabled={running} onClick={() => ask("add")}>
                 <FilePlus /> Add file
               </Button>
             </div>
@@ -158,20 +201,25 @@ function Editor({ template, address, version, active, files: original, base }: E
               <div className="min-w-0">
                 <div className="flex items-center gap-1 border-b border-line py-1 pr-2 pl-4">
                   <span className="min-w-0 flex-1 truncate font-mono text-[13px]">{current.path}</span>
-                  <IconButton label={`Rename ${current.path}`} onClick={() => ask("rename")}>
+                  <IconButton label={`Rename ${current.path}`} disabled={running} onClick={() => ask("rename")}>
                     <Pencil />
                   </IconButton>
                   <IconButton
                     label={`Remove ${current.path}`}
+                    disabled={running}
                     onClick={() => change(files.filter((f) => f !== current))}
                   >
                     <Trash2 />
                   </IconButton>
                 </div>
                 <Text
-                  key={current.path}
                   file={current}
-                  line={current.path === at?.file ? at.line : 0}
+                  edition={edition}
+                  problems={problems}
+                  locked={running}
+                  target={target}
+                  kept={kept.current}
+                  onReached={reached}
                   onChange={(content) => change(files.map((f) => (f === current ? { ...f, content } : f)))}
                 />
               </div>
@@ -188,39 +236,122 @@ function Editor({ template, address, version, active, files: original, base }: E
           onClose={() => ask(undefined)}
         />
       )}
-      <Card title="New version">
-        <Form
-          request={start}
-          submit="Import"
-          disabled={!dirty || files.length === 0}
-          cancel={<LinkButton href={paths.version(address, version.name)}>Cancel</LinkButton>}
-        >
-          <div className="grid gap-4 sm:grid-cols-2">
-            <TextField
-              label="Name"
-              name="name"
-              value={name}
-              onChange={setName}
-              maxLength={64}
-              hint="Leave it empty for a generated name."
-            />
-            <TextField
-              label="Message"
-              name="message"
-              value={message}
-              onChange={setMessage}
-              maxLength={1024}
-              hint="Describe what changed."
-            />
-          </div>
-          <p className="text-muted">
-            {dirty
-              ? "The import checks the files. You activate the version after it."
-              : "Change a file to import a new version."}
-          </p>
-        </Form>
-      </Card>
+      {job?.status === "failed" && <Failure job={job} problems={problems} files={files} onGo={goTo} />}
+      {state === "canceled" && <Note tone="warn" title="Import canceled" />}
+      {attempt && job?.error_code === "REQUIRED_TEMPLATE_VARIABLES" && (
+        <Card title="Variables">
+          <VariablesForm version={attempt.id} request={again} />
+        </Card>
+      )}
+      {attempt && job && <ImportLog job={job} log={log} />}
+      {state === "running" && (
+        <div>
+          <Button busy={cancel.isPending} onClick={() => cancel.mutate()}>
+            Cancel import
+          </Button>
+        </div>
+      )}
+      {state === "succeeded" && !dirty ? (
+        <Card title="Import succeeded">
+          <Form
+            request={activate}
+            submit="Activate version"
+            cancel={<LinkButton href={`${paths.template(address)}/versions`}>Not now</LinkButton>}
+          >
+            <p className="text-muted">New workspaces use it immediately, existing ones after their next update.</p>
+          </Form>
+        </Card>
+      ) : (
+        <Card title="New version">
+          <Form
+            request={start}
+            submit="Import"
+            disabled={!dirty || files.length === 0 || running}
+            cancel={<LinkButton href={paths.version(address, version.name)}>Cancel</LinkButton>}
+          >
+            <div className="grid gap-4 sm:grid-cols-2">
+              <TextField
+                label="Name"
+                name="name"
+                value={name}
+                onChange={setName}
+                maxLength={64}
+                hint="Leave it empty for a generated name."
+              />
+              <TextField
+                label="Message"
+                name="message"
+                value={message}
+                onChange={setMessage}
+                maxLength={1024}
+                hint="Describe what changed."
+              />
+            </div>
+            <p className="text-muted">
+              {running
+                ? "The files can be edited again after the import."
+                : dirty
+                  ? "The import checks the files. You activate the version after it."
+                  : "Change a file to import a new version."}
+            </p>
+          </Form>
+        </Card>
+      )}
     </>
+  );
+}
+
+// An import that was started here, and what it imports.
+interface Attempt {
+  id: string;
+  files: File[];
+}
+
+// useAttempt follows an import; without one it is about that of the version itself. Its problems stay the same list
+// until the import's result changes.
+function useAttempt(attempt: Attempt | undefined, version: TemplateVersion, files: File[]) {
+  const followed = useQuery({ ...queries.version(attempt?.id ?? ""), enabled: attempt !== undefined });
+  const job = attempt ? followed.data?.job : version.job;
+  const log = useVersionLog(attempt?.id ?? version.id, Boolean(job?.completed_at));
+  const paths = files.map((f) => f.path).join("\n");
+  const problems = useMemo(() => {
+    const all = paths.split("\n");
+    return (job ? failuresOf(job, log.lines) : []).map((p) => ({
+      ...p,
+      file: all.includes(p.file) ? p.file : (all.find((path) => path.endsWith(`/${p.file}`)) ?? p.file),
+    }));
+  }, [job, log.lines, paths]);
+  return { job, log, problems };
+}
+
+interface FailureProps {
+  job: ProvisionerJob;
+  problems: Position[];
+  files: File[];
+  onGo: (to: Position) => void;
+}
+
+// Failure lists what an import failed at; each place leads to its line.
+function Failure({ job, problems, files, onGo }: FailureProps) {
+  return (
+    <Note title="Import failed">
+      {problems.length === 0
+        ? job.error
+        : problems.map((p) => (
+            <p key={`${p.file}:${p.line}:${p.message}`}>
+              {files.some((f) => f.path === p.file) ? (
+                <button type="button" className="font-mono text-accent underline" onClick={() => onGo(p)}>
+                  {p.file}, line {p.line}
+                </button>
+              ) : (
+                <span className="font-mono">
+                  {p.file}, line {p.line}, in a module
+                </span>
+              )}
+              : {p.message}
+            </p>
+          ))}
+    </Note>
   );
 }
 
@@ -272,55 +403,30 @@ function PathDialog({ title, path: before, taken, onPath, onClose }: PathDialogP
 
 const largest = 512 << 10; // bytes that can be edited
 
-// Text edits one file. The numbers scroll with the text, which is as large as its content.
-function Text({
-  file,
-  line,
-  onChange,
-}: {
+const CodeEditor = lazy(() => import("~/components/code-editor"));
+
+interface TextProps extends Omit<ComponentProps<typeof CodeEditor>, "path" | "text" | "onChange"> {
   file: File;
-  line: number;
   onChange: (content: Uint8Array<ArrayBuffer>) => void;
-}) {
-  const area = useRef<HTMLTextAreaElement>(null);
+}
+
+// Text edits one file.
+function Text({ file, onChange, ...rest }: TextProps) {
   const text = useMemo(() => (file.content.length > largest ? undefined : textOf(file.content)), [file.content]);
-  useEffect(() => {
-    if (!area.current || line === 0) return;
-    const from = area.current.value.split("\n", line - 1).join("\n").length + (line > 1 ? 1 : 0);
-    area.current.focus();
-    area.current.setSelectionRange(from, from);
-  }, [line]);
   if (text === undefined)
     return (
       <p className="p-4 text-muted">
         {bytes(file.content.length)}: binary and large files cannot be edited here. They stay in the new version.
       </p>
     );
-  const lines = text.split("\n");
   return (
-    <div className="max-h-[60vh] overflow-auto py-2 font-mono text-[12.5px] leading-5">
-      <div className="flex w-max min-w-full">
-        <div className="w-12 shrink-0 pr-4 text-right text-muted select-none" aria-hidden>
-          {lines.map((_, i) => (
-            <div key={i} className={cx(i + 1 === line && "bg-bad-soft font-bold text-bad")}>
-              {i + 1}
-            </div>
-          ))}
-        </div>
-        <textarea
-          ref={area}
-          aria-label={file.path}
-          className="flex-1 resize-none overflow-hidden bg-transparent whitespace-pre outline-none"
-          rows={lines.length}
-          cols={lines.reduce((most, l) => Math.max(most, l.length), 20) + 2}
-          spellCheck={false}
-          autoCapitalize="off"
-          autoComplete="off"
-          wrap="off"
-          value={text}
-          onChange={(e) => onChange(new TextEncoder().encode(e.target.value))}
-        />
-      </div>
-    </div>
+    <Suspense fallback={<Loading what="editor" />}>
+      <CodeEditor
+        path={file.path}
+        text={text}
+        onChange={(changed) => onChange(new TextEncoder().encode(changed))}
+        {...rest}
+      />
+    </Suspense>
   );
 }
