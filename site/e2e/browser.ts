@@ -149,6 +149,14 @@ export async function contentOf(editor: Locator): Promise<string> {
   return lines.map((line) => line.replace(/\n$/, "")).join("\n");
 }
 
+// rewrite pastes a text in place of what is in the editor of files.
+export async function rewrite(editor: Locator, text: string) {
+  await editor.focus();
+  await editor.press("Control+a");
+  await editor.page().evaluate((t) => navigator.clipboard.writeText(t), text);
+  await editor.press("Control+v");
+}
+
 // fits fails when a page is wider than its window.
 export async function fits(page: Page, what: string) {
   const over = await page.evaluate(() => {

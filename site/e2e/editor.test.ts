@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
 import type { Page } from "playwright-core";
-import { axe, contentOf, open, picture, withBrowser } from "./browser";
+import { axe, contentOf, open, picture, rewrite, withBrowser } from "./browser";
 import { api, run } from "./server";
 
 withBrowser();
@@ -47,7 +47,8 @@ for (const dark of [false, true])
   it(`keeps the errors of an import at their lines until it succeeds (${dark ? "dark" : "light"})`, async () => {
     const { page } = await open(place, token, { dark });
     const text = await start(page);
-    await text.fill(
+    await rewrite(
+      text,
       main.replace("upper", "uper").replace("# where", "# where it is, and where") + "locals {\n  n = var.nope\n}\n",
     );
     await page.getByRole("button", { name: "Import", exact: true }).click();
@@ -71,7 +72,7 @@ for (const dark of [false, true])
     await page.keyboard.type("# mended\n");
     expect(await line(page, "# mended").count()).toBe(1);
     expect(await message.innerText()).toContain("uper");
-    await text.fill(`${main}# ${dark}\n`);
+    await rewrite(text, `${main}# ${dark}\n`);
     await page.getByRole("button", { name: "Import", exact: true }).click();
     await page.getByRole("button", { name: "Activate version" }).click({ timeout: 60_000 });
     await page.waitForURL("**/templates/coloured");
@@ -143,7 +144,9 @@ it("keeps the line ends of a file, and the policy of the page", async () => {
   await page.getByRole("button", { name: "windows.sh" }).click();
   await page.getByRole("textbox", { name: "windows.sh" }).focus();
   await page.keyboard.press("Control+End");
-  await page.keyboard.type("echo three\n");
+  await page.evaluate(() => navigator.clipboard.writeText("echo three\n"));
+  await page.keyboard.press("Control+v");
+  await line(page, "echo three").waitFor();
   await page.getByLabel("Name", { exact: true }).fill("three");
   await page.getByRole("button", { name: "Import", exact: true }).click();
   await page.getByRole("button", { name: "Activate version" }).waitFor({ timeout: 60_000 });

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, inject, it } from "vitest";
-import { axe, contentOf, fits, open, picture, withBrowser } from "./browser";
+import { axe, contentOf, fits, open, picture, rewrite, withBrowser } from "./browser";
 import { api } from "./server";
 
 withBrowser();
@@ -132,7 +132,7 @@ it("edits a version's files, compares them with the active version, and archives
   const text = page.getByRole("textbox", { name: "main.tf", exact: true });
   const good = await contentOf(text);
   await page.getByText("Change a file to import a new version.").waitFor();
-  await text.fill(`${good}resource "terraform_data" "z" {\n  input = var.nope\n}\n`);
+  await rewrite(text, `${good}resource "terraform_data" "z" {\n  input = var.nope\n}\n`);
   await axe(page, "the editor");
   // A path must stay inside the template.
   await page.getByRole("button", { name: "Add file" }).click();
@@ -141,7 +141,8 @@ it("edits a version's files, compares them with the active version, and archives
   await page.getByText("Enter a path inside the template").waitFor();
   await page.getByLabel("Path").fill("notes.md");
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
-  await page.getByRole("textbox", { name: "notes.md", exact: true }).fill("Edited in the browser.\n");
+  await page.getByRole("textbox", { name: "notes.md", exact: true }).focus();
+  await page.keyboard.type("Edited in the browser.\n");
   await page.getByRole("button", { name: "Rename notes.md" }).click();
   await page.getByLabel("Path").fill("docs/notes.md");
   await page.getByRole("dialog").getByRole("button", { name: "Save" }).click();
@@ -161,7 +162,7 @@ it("edits a version's files, compares them with the active version, and archives
   await page.getByRole("link", { name: "Edit files" }).click();
   await page.waitForURL("**/versions/edited/edit");
   await page.getByRole("button", { name: /^main\.tf, line \d+$/ }).waitFor();
-  await text.fill(`${good}resource "terraform_data" "z" {\n  input = var.zone\n}\n`);
+  await rewrite(text, `${good}resource "terraform_data" "z" {\n  input = var.zone\n}\n`);
   await page.setViewportSize({ width: 390, height: 900 });
   await fits(page, "the editor");
   await page.setViewportSize({ width: 1280, height: 900 });
