@@ -163,23 +163,15 @@ const leaving: Extension = [
 // withLineEnds is a text with the line ends of a file.
 const withLineEnds = (text: string, { lineBreak }: EditorState) => text.replace(/\r\n?|\n/g, lineBreak);
 
-// Where text takes the place of other text, or has several lines, browsers copy the look of what was there into style attributes, which the
+// Where text takes the place of a selection, browsers copy the look of what was there into style attributes, which the
 // page's policy refuses, with a complaint.
 const typedOver = EditorView.domEventHandlers({
   beforeinput(event, view) {
+    const { selection, readOnly } = view.state;
     const typed = event.inputType === "insertText" && !event.isComposing ? event.data : null;
-    const [range] = event.getTargetRanges();
-    if (typed === null || !range || view.state.readOnly) return false;
-    const from = view.posAtDOM(range.startContainer, range.startOffset);
-    const to = view.posAtDOM(range.endContainer, range.endOffset);
-    if (from === to && !/[\r\n]/.test(typed)) return false;
+    if (typed === null || readOnly || selection.main.empty) return false;
     event.preventDefault();
-    const insert = view.state.toText(withLineEnds(typed, view.state));
-    const { main } = view.state.selection;
-    const change =
-      main.from === from && main.to === to
-        ? view.state.replaceSelection(insert)
-        : { changes: { from, to, insert }, selection: { anchor: from + insert.length } };
+    const change = view.state.replaceSelection(withLineEnds(typed, view.state));
     view.dispatch(change, { userEvent: "input.type", scrollIntoView: true });
     return true;
   },
