@@ -118,8 +118,8 @@ func (s *Service) dialReplica(ctx context.Context, to Replica, use use) (_ *ciph
 	return encrypted, s.prove(ctx, conn, use.confirmed, claim, "")
 }
 
-// acceptReplica serves a connection that another server opens.
-func (s *Service) acceptReplica(w http.ResponseWriter, r *http.Request) error {
+// acceptLink serves a connection that another server opens.
+func (s *Service) acceptLink(w http.ResponseWriter, r *http.Request) error {
 	use, serve := asLink, s.serveLink
 	switch {
 	case r.Header.Get(asFollower.header) != "":

@@ -49,7 +49,7 @@ func TestUsesAreSeparate(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, protocol.LinkPath, nil)
 			r.Header.Set(shown.header, token.Reveal())
 			w := httptest.NewRecorder()
-			err := s.acceptReplica(w, r)
+			err := s.acceptLink(w, r)
 			if refused := fault.CodeOf(err) == fault.Unauthenticated; refused != (i != j) {
 				t.Errorf("a token made for %q, shown for %q: %v, %d", made.asked, shown.asked, err, w.Code)
 			}
@@ -79,7 +79,7 @@ func TestHandshakeOfStrangers(t *testing.T) {
 				return err
 			}
 			if err := dial(stranger, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if err := honest.acceptReplica(w, r); err != nil {
+				if err := honest.acceptLink(w, r); err != nil {
 					http.Error(w, err.Error(), http.StatusUnauthorized)
 				}
 			})); err == nil {

@@ -362,9 +362,9 @@ func (s *Service) Close() error {
 // admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	uncounted := httpapi.Uncounted("after an outage all agents, provisioners and clients return at once, many from one address")
-	mux.Handle("GET "+protocol.Path, rbac.Public, s.coordinate, uncounted)        // coordinate checks credentials itself: agents are not users
-	mux.Handle("GET "+protocol.LinkPath, rbac.Public, s.acceptReplica, uncounted) // acceptReplica asks for proof of the deployment's key
-	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)              // the handler decides for each peer
+	mux.Handle("GET "+protocol.Path, rbac.Public, s.coordinate, uncounted)     // coordinate checks credentials itself: agents are not users
+	mux.Handle("GET "+protocol.LinkPath, rbac.Public, s.acceptLink, uncounted) // acceptLink asks for proof of the deployment's key
+	mux.Handle("GET /api/v2/mesh/peers", rbac.AnyToken, s.listPeers)           // the handler decides for each peer
 	for _, pattern := range []string{"GET /derp", "GET /derp/"} {
 		mux.Handle(pattern, rbac.Public, httpapi.Serve(s.relay.Handler()))
 	}
