@@ -16,19 +16,20 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// Servers open connections to each other's replica URL. Both ends prove that they have the deployment's key, by answering what the other end chose
-// just now:
+// Servers open connections to each other's replica URL. Both ends prove that they have the deployment's key, by
+// answering what the other end chose just now:
 //
 //	dialer                                                  acceptor
 //	GET LinkPath, token signed{from, to, nonce d}   ──▶     verifies the token, which keeps strangers from the upgrade
 //	                                                ◀──     101, {nonce a, signed{from, to, nonce d}}
 //	{signed{from, to, nonce a}}                     ──▶
 //
-// What follows is encrypted with keys that are derived from the deployment's secret and both nonces (cipherConn), so a replica URL may lead
-// through a network of others.
+// What follows is encrypted with keys that are derived from the deployment's secret and both nonces (cipherConn), so a
+// replica URL may lead through a network of others.
 
 const (
-	// linkLifetime bounds how long a request's token is valid. The clocks of two servers may differ by a minute each from the database's.
+	// linkLifetime bounds how long a request's token is valid. The clocks of two servers may differ by a minute each
+	// from the database's.
 	linkLifetime = 3 * time.Minute
 	linkTimeout  = 10 * time.Second // for the whole handshake
 	// maxGreeting is the longest message of the handshake, in bytes.
@@ -43,12 +44,16 @@ type use struct {
 }
 
 var (
-	asLink = use{"Coder-Mesh-Link", "mesh link asked", "mesh link accepted", "mesh link confirmed", "mesh link encryption"}
+	asLink = newUse("Coder-Mesh-Link", "mesh link")
 	// asFollower: the dialer's relay follows the acceptor's.
-	asFollower = use{"Coder-Mesh-Relay", "mesh relay asked", "mesh relay accepted", "mesh relay confirmed", "mesh relay encryption"}
+	asFollower = newUse("Coder-Mesh-Relay", "mesh relay")
 	// asLender: the acceptor's relay follows the dialer's.
-	asLender = use{"Coder-Mesh-Relay-Lent", "lent mesh relay asked", "lent mesh relay accepted", "lent mesh relay confirmed", "lent mesh relay encryption"}
+	asLender = newUse("Coder-Mesh-Relay-Lent", "lent mesh relay")
 )
+
+func newUse(header, name string) use {
+	return use{header, name + " asked", name + " accepted", name + " confirmed", name + " encryption"}
+}
 
 // linkClaim is what a server proves.
 type linkClaim struct {
@@ -79,7 +84,8 @@ func decodeGreeting(data []byte) (greeting, error) {
 	return g, nil
 }
 
-// dialReplica opens a connection to another server. It blocks until both ends have proven themselves, at most for linkTimeout.
+// dialReplica opens a connection to another server. It blocks until both ends have proven themselves, at most for
+// linkTimeout.
 func (s *Service) dialReplica(ctx context.Context, to Replica, use use) (_ *cipherConn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()

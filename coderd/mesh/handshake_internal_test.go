@@ -33,8 +33,8 @@ func halfServer(t *testing.T, key byte) *Service {
 	return &Service{opts: Options{ID: uuid.New(), Signer: signer}, log: slog.New(slog.DiscardHandler)}
 }
 
-// TestUsesAreSeparate: a token that was made for one use of a connection between servers opens no other, so that what was overheard
-// on the way to a link is worth nothing for a relay.
+// TestUsesAreSeparate: a token that was made for one use of a connection between servers opens no other, so that what
+// was overheard on the way to a link is worth nothing for a relay.
 func TestUsesAreSeparate(t *testing.T) {
 	t.Parallel()
 	s := halfServer(t, 1)
@@ -57,8 +57,8 @@ func TestUsesAreSeparate(t *testing.T) {
 	}
 }
 
-// TestHandshakeOfStrangers: a server with another key neither follows a relay nor gets a connection to one, and the end that it
-// fools with an overheard token sends it nothing.
+// TestHandshakeOfStrangers: a server with another key neither follows a relay nor gets a connection to one, and the end
+// that it fools with an overheard token sends it nothing.
 func TestHandshakeOfStrangers(t *testing.T) {
 	t.Parallel()
 	for name, use := range map[string]use{"link": asLink, "follower": asFollower, "lender": asLender} {
@@ -123,7 +123,8 @@ func relayConns(t *testing.T) (one, two *relayConn) {
 	return encrypt(d, claim.From), encrypt(a, claim.To)
 }
 
-// TestRelayConn checks that a connection between relays carries bytes like any other, whatever the sizes of writes and reads, and ends at deadlines.
+// TestRelayConn checks that a connection between relays carries bytes like any other, whatever the sizes of writes and
+// reads, and ends at deadlines.
 func TestRelayConn(t *testing.T) {
 	t.Parallel()
 	one, two := relayConns(t)
@@ -159,7 +160,8 @@ func TestRelayConn(t *testing.T) {
 
 	one, two = relayConns(t)
 	defer two.Close()
-	if err := errors.Join(one.SetDeadline(time.Now().Add(time.Hour)), one.SetDeadline(time.Time{}), one.Close()); err != nil {
+	later, never := time.Now().Add(time.Hour), time.Time{}
+	if err := errors.Join(one.SetDeadline(later), one.SetDeadline(never), one.Close()); err != nil {
 		t.Error(err)
 	}
 	if _, err := one.Write([]byte("x")); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -167,7 +169,8 @@ func TestRelayConn(t *testing.T) {
 	}
 }
 
-// TestLoansNeedABorrower: a connection that another server lends is closed when this server does not know the other one, or has ended.
+// TestLoansNeedABorrower: a connection that another server lends is closed when this server does not know the other
+// one, or has ended.
 func TestLoansNeedABorrower(t *testing.T) {
 	t.Parallel()
 	s := halfServer(t, 1)

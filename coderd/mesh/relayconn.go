@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
-// relayConn carries what two relays say in the messages of a connection between servers. One goroutine at a time may read, and one write. Past a deadline
-// the connection is closed, because half a message is lost then.
+// relayConn carries what two relays say in the messages of a connection between servers. One goroutine at a time may
+// read, and one write. Past a deadline the connection is closed, because half a message is lost then.
 type relayConn struct {
 	conn        *cipherConn
 	message     []byte // the latest one that was read

@@ -11,9 +11,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// Each server's relay follows each other's on a connection of its own, beside the link: packets of others do not delay what the coordinators say.
-// A server dials those that it follows. One that others do not follow for dialBackAfter lends them connections to its relay, so that packets pass in both
-// directions if either server can dial the other.
+// Each server's relay follows each other's on a connection of its own, beside the link: packets of others do not delay
+// what the coordinators say. A server dials those that it follows. One that others do not follow for dialBackAfter
+// lends them connections to its relay, so that packets pass in both directions if either server can dial the other.
 
 // followRelay lets this server's relay follow another one's until ctx ends.
 func (s *Service) followRelay(ctx context.Context, to Replica, lent <-chan *cipherConn) {
@@ -26,8 +26,8 @@ func (s *Service) followRelay(ctx context.Context, to Replica, lent <-chan *ciph
 	})
 }
 
-// dialOrBorrow returns a connection to another server's relay: one that the other server has dialed, if there is one before this server's own dial
-// has succeeded.
+// dialOrBorrow returns a connection to another server's relay: one that the other server has dialed, if there is one
+// before this server's own dial has succeeded.
 func (s *Service) dialOrBorrow(ctx context.Context, to Replica, lent <-chan *cipherConn) (*cipherConn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -68,7 +68,8 @@ func (s *Service) countFollower(id uuid.UUID, n int) {
 	s.replicas.followed.Notify()
 }
 
-// lendRelay dials another server whenever that one does not follow this server's relay, and serves the relay to it, until ctx ends.
+// lendRelay dials another server whenever that one does not follow this server's relay, and serves the relay to it,
+// until ctx ends.
 func (s *Service) lendRelay(ctx context.Context, to Replica) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	for s.awaitUnfollowed(ctx, to.ID) == nil {
@@ -85,7 +86,8 @@ func (s *Service) lendRelay(ctx context.Context, to Replica) {
 	}
 }
 
-// awaitUnfollowed blocks until another server has not followed this one's relay for dialBackAfter. It fails if ctx ends.
+// awaitUnfollowed blocks until another server has not followed this one's relay for dialBackAfter. It fails if ctx
+// ends.
 func (s *Service) awaitUnfollowed(ctx context.Context, id uuid.UUID) error {
 	for {
 		s.replicas.Lock()

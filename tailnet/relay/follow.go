@@ -17,10 +17,11 @@ import (
 // greetTimeout bounds the exchange of keys on a connection between relays.
 const greetTimeout = 10 * time.Second
 
-// Follow forwards packets to the nodes that are connected to another relay, which must have the same MeshKey and serve the connections with
-// ServeRelay, until ctx ends. dial returns a connection to that relay: both ends must have proven that they belong together, and what it carries must be
-// encrypted, because DERP proves nothing about the relay that a mesh key is sent to. Follow dials again whenever the connection is lost. name is
-// what Following and Home report. To forward packets in both directions, each relay follows the other.
+// Follow forwards packets to the nodes that are connected to another relay, which must have the same MeshKey and serve
+// the connections with ServeRelay, until ctx ends. dial returns a connection to that relay: both ends must have proven
+// that they belong together, and what it carries must be encrypted, because DERP proves nothing about the relay that a
+// mesh key is sent to. Follow dials again whenever the connection is lost. name is what Following and Home report. To
+// forward packets in both directions, each relay follows the other.
 func (s *Server) Follow(ctx context.Context, name string, dial func(context.Context) (net.Conn, error)) {
 	state, end := s.beginFollowing(name)
 	defer end()
@@ -54,12 +55,14 @@ type forwarder struct {
 
 func (f *forwarder) String() string { return f.name }
 
-// follow follows another relay until the connection ends, and closes it. It reports whether the other relay told of its nodes.
+// follow follows another relay until the connection ends, and closes it. It reports whether the other relay told of its
+// nodes.
 func (s *Server) follow(ctx context.Context, name string, conn net.Conn, state *following) (followed bool, _ error) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	logf := func(format string, args ...any) {
-		s.log.Debug("connection to another relay", "server", name, "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
+		line := strings.TrimSpace(fmt.Sprintf(format, args...))
+		s.log.Debug("connection to another relay", "server", name, "line", line)
 	}
 	if err := conn.SetDeadline(time.Now().Add(greetTimeout)); err != nil {
 		return followed, fmt.Errorf("follow relay: %w", err)
@@ -104,7 +107,8 @@ func (s *Server) follow(ctx context.Context, name string, conn net.Conn, state *
 	}
 }
 
-// learn forwards a node's packets to another relay from now on. Only the goroutine of follow calls it, like unlearn and forget.
+// learn forwards a node's packets to another relay from now on. Only the goroutine of follow calls it, like unlearn and
+// forget.
 func (s *Server) learn(node key.NodePublic, to *forwarder, state *following) {
 	s.mu.Lock()
 	known := state.nodes[node]
@@ -136,8 +140,8 @@ func (s *Server) forget(to *forwarder, state *following) {
 	}
 }
 
-// ServeRelay serves a connection on which another relay follows this one, until it ends, and closes it. The caller has made sure that the other
-// end belongs to this deployment: see Follow.
+// ServeRelay serves a connection on which another relay follows this one, until it ends, and closes it. The caller has
+// made sure that the other end belongs to this deployment: see Follow.
 func (s *Server) ServeRelay(ctx context.Context, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	own, in := s.backlogs.wrap(conn, strings.NewReader(""))
