@@ -27,7 +27,7 @@ func runConnectUp(ctx context.Context, g *global.Flags, opts connectOptions) err
 		return fault.New(fault.Invalid, "cannot find the user: %w", err)
 	}
 	if stage == laptop.Up && !opts.foreground {
-		if err := laptop.Background(ctx, opts.dir, os.Args[1:]); err != nil {
+		if err := laptop.Background(ctx, opts.dir, os.Args[1:], g.Streams().Err); err != nil {
 			return err
 		}
 		st, err := laptop.Ask(ctx, opts.dir)

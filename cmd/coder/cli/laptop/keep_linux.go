@@ -1,6 +1,7 @@
 package laptop
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -515,8 +517,9 @@ func CurrentStage() Stage {
 	return Stage(os.Getenv(stageEnv))
 }
 
-// Background starts the keeper in the background, and returns when the server is ready, or with what it has said when it ended.
-func Background(ctx context.Context, dir string, args []string) error {
+// Background starts the keeper in the background, and returns when the server is ready, or with what it has said when it
+// ended. It waits until then, or until ctx ends, and writes to progress what they say if that takes longer than usual.
+func Background(ctx context.Context, dir string, args []string, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -545,7 +548,7 @@ func Background(ctx context.Context, dir string, args []string) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
-	if n, _ := ready.Read(make([]byte, 1)); n == 1 {
+	if connected(ready, &news{log: log, from: before.Size()}, progress) {
 		return cmd.Process.Release()
 	}
 	_ = cmd.Wait()
@@ -558,6 +561,51 @@ func Background(ctx context.Context, dir string, args []string) error {
 		return err
 	}
 	return fault.New(fault.Unavailable, "cannot connect").WithDetail("%s", strings.TrimSpace(string(said[:n])))
+}
+
+// usual is how long it takes to connect, at most, unless something is wrong.
+const usual = 3 * time.Second
+
+// connected waits until the keeper reports that the server is ready, or ends. It tells what they say after the usual time.
+func connected(ready io.Reader, said *news, progress io.Writer) bool {
+	answer := make(chan int, 1)
+	go func() {
+		n, _ := ready.Read(make([]byte, 1)) // it ends without a byte if the keeper ends
+		answer <- n
+	}()
+	slow := time.NewTimer(usual)
+	defer slow.Stop()
+	for told := false; ; {
+		select {
+		case n := <-answer:
+			return n == 1
+		case <-slow.C:
+			if !told {
+				fmt.Fprintln(progress, "Still connecting. Interrupt to give up.")
+			}
+			told = true
+			io.WriteString(progress, said.next())
+			slow.Reset(time.Second)
+		}
+	}
+}
+
+// news are the lines of a log that were not read yet.
+type news struct {
+	log  io.ReaderAt
+	from int64
+}
+
+// next returns the complete lines that were written since the last call, maxSaid bytes of them at most.
+func (n *news) next() string {
+	text := make([]byte, maxSaid)
+	count, _ := n.log.ReadAt(text, n.from) // at its end the log has no more lines yet
+	end := bytes.LastIndexByte(text[:count], '\n') + 1
+	if end == 0 && count == maxSaid {
+		end = count
+	}
+	n.from += int64(end)
+	return string(text[:end])
 }
 
 // KeeperReady returns the file that Background waits for.
