@@ -42,7 +42,16 @@ func TestReplacingIsAsked(t *testing.T) {
 func TestReplacingStopIsAsked(t *testing.T) {
 	t.Parallel()
 	d := startServer(t)
-	d.push("disks", "resource \"terraform_data\" \"disk\" {\n  triggers_replace = plantimestamp()\n}\n")
+	d.push("disks", `terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "terraform_data" "disk" {
+  triggers_replace = data.coder_workspace.me.transition
+}
+`)
 	d.coder("create", "dev", "-t", "disks", "-y")
 	before := d.coder("state", "pull", "dev")
 	if _, stderr, err := d.try("stop", "dev", "-y"); err == nil || !strings.Contains(stderr, "terraform_data.disk") {

@@ -28,6 +28,7 @@ const pushDisk = async (template: string, triggers: string, version: string) => 
     coder = { source = "coder/coder" }
   }
 }
+data "coder_workspace" "me" {}
 resource "terraform_data" "disk" {
   triggers_replace = ${triggers}
 }
@@ -83,7 +84,7 @@ it("asks before an update replaces a disk", async () => {
 });
 
 it("asks before a stop replaces a disk", async () => {
-  await pushDisk("clock", "plantimestamp()", "first");
+  await pushDisk("clock", "data.coder_workspace.me.transition", "first");
   await run(place, ["create", "dated", "-t", "clock", "-y"]);
   const { page } = await open(place, token);
   await page.goto("/@ada/dated");
