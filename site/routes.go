@@ -46,6 +46,7 @@ var routes = []string{
 	"/notifications",
 	"/deployment/idp-org-sync",
 	"/deployment/appearance",
+	"/deployment/settings",
 	"/deployment/notifications",
 	"/deployment/webhooks",
 	"/deployment/regions",
