@@ -42,6 +42,7 @@ func TestReplacingIsAsked(t *testing.T) {
 func TestReplacingStopIsAsked(t *testing.T) {
 	t.Parallel()
 	d := startServer(t)
+	// Not plantimestamp(), which is the same for a create and a stop within one second.
 	d.push("disks", `terraform {
   required_providers {
     coder = { source = "coder/coder" }
