@@ -159,8 +159,11 @@ func (d *deployment) startServer(ctx context.Context, name string) error {
 	d.processes = append(d.processes, process{name, cmd.Process.Pid, pprof})
 	return until(ctx, "start a server", func() (bool, error) {
 		resp, err := http.Get("http://" + at + "/healthz")
-		if err != nil {
+		if errors.Is(err, syscall.ECONNREFUSED) {
 			return false, nil // it does not listen yet
+		}
+		if err != nil {
+			return false, err
 		}
 		return resp.StatusCode == http.StatusOK, resp.Body.Close()
 	})

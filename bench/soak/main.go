@@ -34,11 +34,12 @@ func main() {
 	keep := flag.Bool("keep", false, "keep the deployment's folder, with the logs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if *warm == 0 {
 		*warm = *duration / 4
 	}
-	if err := soak(ctx, *coder, *duration, *warm, *every, *loops, *out, *keep); err != nil {
+	err := soak(ctx, *coder, *duration, *warm, *every, *loops, *out, *keep)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
 	}

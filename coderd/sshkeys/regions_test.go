@@ -48,7 +48,8 @@ func TestRegions(t *testing.T) {
 		return changed
 	}
 	has("one taken", set("us"), "us")
-	for testwait.For(t, "servers look at what Ann has open", revoked) != s.User("ann").String() {
+	for looked := ""; looked != s.User("ann").String(); {
+		looked = testwait.For(t, "servers look at what Ann has open", revoked)
 	}
 	has("another one", set("eu"), "eu")
 	has("none left", set())

@@ -584,7 +584,7 @@ func connected(ready io.Reader, said *news, progress io.Writer) bool {
 				fmt.Fprintln(progress, "Still connecting. Interrupt to give up.")
 			}
 			told = true
-			io.WriteString(progress, said.next())
+			fmt.Fprint(progress, said.next())
 			slow.Reset(time.Second)
 		}
 	}
