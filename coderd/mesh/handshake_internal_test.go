@@ -11,12 +11,14 @@ import (
 	"net/url"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
+	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
@@ -197,4 +199,32 @@ func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
+}
+
+// TestLoansAreOfferedInTime: a server lends its relay once another one has not followed it for a while, however often third
+// servers come and go, and not before.
+func TestLoansAreOfferedInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, absent, restless := new(Service), uuid.New(), uuid.New()
+		s.replicas.followers = map[uuid.UUID]int{absent: 1}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				s.countFollower(restless, 1)
+				s.countFollower(restless, -1)
+				_ = backoff.Sleep(ctx, dialBackAfter/2, nil)
+			}
+		}()
+		offered := make(chan error, 1)
+		began := time.Now()
+		go func() { offered <- s.awaitUnfollowed(ctx, absent) }()
+		const follows = time.Minute
+		time.Sleep(follows)
+		s.countFollower(absent, -1)
+		if err := <-offered; err != nil || time.Since(began) != follows+dialBackAfter {
+			t.Errorf("offered after %s, %v; want %s after the other one has left", time.Since(began), err, dialBackAfter)
+		}
+	})
 }

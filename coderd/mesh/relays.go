@@ -86,21 +86,23 @@ func (s *Service) lendRelay(ctx context.Context, to Replica) {
 	}
 }
 
-// awaitUnfollowed blocks until another server has not followed this one's relay for dialBackAfter. It fails if ctx
-// ends.
+// awaitUnfollowed blocks until another server has not followed this one's relay for dialBackAfter. It fails if ctx ends.
 func (s *Service) awaitUnfollowed(ctx context.Context, id uuid.UUID) error {
+	var passed <-chan time.Time // nil while the other server follows
 	for {
 		s.replicas.Lock()
 		followed, change := s.replicas.followers[id] > 0, s.replicas.followed.Changed()
 		s.replicas.Unlock()
-		var passed <-chan time.Time
-		if !followed {
+		switch {
+		case followed:
+			passed = nil
+		case passed == nil:
 			passed = time.After(dialBackAfter)
 		}
 		select {
 		case <-passed:
 			return nil
-		case <-change: // perhaps of another one
+		case <-change: // perhaps of a third server, which does not begin the time anew
 		case <-ctx.Done():
 			return ctx.Err()
 		}
