@@ -14,9 +14,10 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbtest"
 )
 
-// earlierCommit is the commit with the earliest servers that this program's can join, and whose program may use a newer schema: later ones than those
-// that encrypt links between servers, than migration 46, and than those that could leave a job waiting beside a free provisioner.
-const earlierCommit = "4c9f21ade65400632d13eb6a4565266b6da15d0c"
+// earlierCommit is the commit with the earliest servers that this program's can join, and whose program may use a newer
+// schema. Its relays follow each other on encrypted connections: those of older ones do not, so that two relayed nodes
+// at servers of different age would not hear each other.
+const earlierCommit = "0f75b19a389c283d2ac786d5968d167bbd5a7726"
 
 // earlierProgram returns the program of earlierCommit, which is kept in build/earlier, so that only the first test run builds it. A shallow clone has
 // no earlier program: the test is skipped, and TestRollingDowngrade covers the upgrade.
