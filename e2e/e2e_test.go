@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -254,20 +255,31 @@ func (s *server) cleanup() {
 		fmt.Fprintln(os.Stderr, "e2e cleanup:", err)
 	}
 	groups := map[string]bool{}
-	for pid, environ := range s.processes() {
-		for _, dir := range workspaceGroups(pid) {
-			groups[dir] = true
+	// A keeper starts its agent again in the moment before it ends too, so one look is not enough.
+	for deadline := time.Now().Add(settle); ; time.Sleep(time.Millisecond) {
+		found := s.processes()
+		if len(found) == 0 {
+			break
 		}
-		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if syscall.Kill(pid, syscall.SIGKILL) != nil {
-			continue // it has already exited
+		if time.Now().After(deadline) {
+			fmt.Fprintln(os.Stderr, "e2e cleanup: these processes do not end:", slices.Collect(maps.Keys(found)))
+			break
 		}
-		if err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
-			os.RemoveAll(filepath.Dir(program))
-		}
-		for variable := range strings.SplitSeq(environ, "\x00") {
-			if home, ok := strings.CutPrefix(variable, "HOME="); ok && strings.Contains(home, "/codermesh/workspaces/") {
-				os.RemoveAll(filepath.Dir(home))
+		for pid, environ := range found {
+			for _, dir := range workspaceGroups(pid) {
+				groups[dir] = true
+			}
+			program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+			if syscall.Kill(pid, syscall.SIGKILL) != nil {
+				continue // it has already exited
+			}
+			if err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
+				os.RemoveAll(filepath.Dir(program))
+			}
+			for variable := range strings.SplitSeq(environ, "\x00") {
+				if home, ok := strings.CutPrefix(variable, "HOME="); ok && strings.Contains(home, "/codermesh/workspaces/") {
+					os.RemoveAll(filepath.Dir(home))
+				}
 			}
 		}
 	}

@@ -66,8 +66,8 @@ func serveRegistries(t *testing.T) *registries {
 		"go/example.com/hello/@v/v1.0.0.info": []byte(`{"Version": "v1.0.0"}`),
 		"go/example.com/hello/@v/v1.0.0.mod":  []byte("module example.com/hello\n"),
 		"go/example.com/hello/@v/v1.0.0.zip": zipOf(t, map[string]string{
-			"example.com/hello@v1.0.0/go.mod":  "module example.com/hello\n",
-			"example.com/hello@v1.0.0/main.go": "package main\n\nfunc main() { println(\"hello from Go\") }\n",
+			"example.com/hello@v1.0.0/go.mod":    "module example.com/hello\n",
+			"example.com/hello@v1.0.0/hello.txt": "hello from Go\n",
 		}),
 
 		"modules/v1/example/motd/any/versions":            []byte(`{"modules": [{"versions": [{"version": "1.0.0"}]}]}`),
@@ -178,7 +178,11 @@ resource "coder_env" "motd" {
 	}{
 		{"npm", `npm install --no-fund hello && node -e 'console.log(require("hello"))'`, "hello from npm", "/npm/tarballs/hello-1.0.0.tgz"},
 		{"python3", `python3 -m pip install --quiet --target . hello && python3 -c 'import hello; print(hello.word)'`, "hello from pip", "/pypi/hello-1.0.0-py3-none-any.whl"},
-		{"go", `GOFLAGS=-modcacherw GOPATH=$PWD go run example.com/hello@v1.0.0 2>&1`, "hello from Go", "/go/example.com/hello/@v/v1.0.0.zip"},
+		// Not go run, which would compile Go's own packages first.
+		{
+			"go", `GOFLAGS=-modcacherw GOPATH=$PWD go mod download example.com/hello@v1.0.0 && cat pkg/mod/example.com/hello@v1.0.0/hello.txt`,
+			"hello from Go", "/go/example.com/hello/@v/v1.0.0.zip",
+		},
 	} {
 		t.Run(tt.program, func(t *testing.T) {
 			path, err := exec.LookPath(tt.program)

@@ -1,4 +1,5 @@
-// The suite command reports on test runs: which packages and tests took longest, what was skipped and why, and how to run again what failed.
+// The suite command reports on test runs: which packages and tests took longest, what was skipped and why, what failed
+// tests said, and how to run them again.
 //
 //	go tool gotestsum --jsonfile build/test/race.json -- -race ./...
 //	suite build/test/race.json
@@ -24,6 +25,10 @@ const (
 	module     = "github.com/codermesh/codermesh/v2/"
 	slowTest   = 5 * time.Second
 	manySlowly = 10 // packages
+
+	// A failed test says at most so many lines, of so many bytes: the report is what is read first, also where only
+	// the end of a log is kept. Logs of processes, which follow what the test itself says, would fill it.
+	linesOfFailed, lineOfFailed = 12, 400
 )
 
 func main() {
@@ -67,8 +72,14 @@ type run struct {
 	took    time.Duration
 	tests   []testjson.TestCase // that ended
 	skipped []skip
-	failed  []string // tests; empty if the package as a whole failed
-	broken  bool     // the package failed
+	failed  []failure // tests; empty if the package as a whole failed
+	broken  bool      // the package failed
+	said    []string  // by a broken package outside of its tests
+}
+
+type failure struct {
+	test string
+	said []string // by the test, or by what it runs
 }
 
 type skip struct{ test, reason string }
@@ -86,9 +97,12 @@ func read(log io.Reader, race bool) ([]*run, error) {
 		for _, t := range p.Skipped {
 			r.skipped = append(r.skipped, skip{string(t.Test), reason(p.OutputLines(t))})
 		}
+		if r.broken {
+			r.said = said(p.OutputLines(testjson.TestCase{}))
+		}
 		for _, t := range p.Failed {
 			if t.Test != "" {
-				r.failed = append(r.failed, string(t.Test))
+				r.failed = append(r.failed, failure{string(t.Test), said(p.OutputLines(t))})
 			}
 		}
 		runs = append(runs, r)
@@ -111,6 +125,25 @@ func reason(lines []string) string {
 		}
 	}
 	return "no reason given"
+}
+
+// said returns the beginning of what a failed test printed.
+func said(output []string) (lines []string) {
+	for _, line := range output {
+		line = strings.TrimRight(line, " \n")
+		word := strings.TrimSpace(line)
+		if word == "" || strings.HasPrefix(word, "=== ") || strings.HasPrefix(word, "--- ") { // go test's own
+			continue
+		}
+		if len(lines) == linesOfFailed {
+			return append(lines, "…")
+		}
+		if len(line) > lineOfFailed {
+			line = strings.ToValidUTF8(line[:lineOfFailed], "") + "…"
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 func (r *run) title() string {
@@ -175,9 +208,11 @@ func printFailed(w io.Writer, packages []*run, logs string) {
 	for _, p := range failed {
 		if len(p.failed) == 0 {
 			fmt.Fprintf(w, "  %s\n", p.title())
+			printLines(w, p.said)
 		}
 		for _, t := range p.failed {
-			fmt.Fprintf(w, "  %s %s\n", p.title(), t)
+			fmt.Fprintf(w, "  %s %s\n", p.title(), t.test)
+			printLines(w, t.said)
 		}
 	}
 	fmt.Fprintln(w, "\nTo run them again:")
@@ -188,6 +223,12 @@ func printFailed(w io.Writer, packages []*run, logs string) {
 	}
 	if found, err := os.ReadDir(logs); err == nil && len(found) > 0 {
 		fmt.Fprintf(w, "The logs of their processes are in %s.\n", logs)
+	}
+}
+
+func printLines(w io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(w, "      %s\n", line)
 	}
 }
 
@@ -202,7 +243,7 @@ func again(failed []*run, race bool) string {
 		folders = append(folders, "./"+p.name)
 		whole = whole || len(p.failed) == 0
 		for _, t := range p.failed {
-			top, _, _ := strings.Cut(t, "/")
+			top, _, _ := strings.Cut(t.test, "/")
 			tests = append(tests, top)
 		}
 	}

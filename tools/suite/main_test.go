@@ -22,6 +22,8 @@ const events = `{"Action":"start","Package":"github.com/codermesh/codermesh/v2/c
 const failures = `{"Action":"start","Package":"github.com/codermesh/codermesh/v2/e2e"}
 {"Action":"run","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab"}
 {"Action":"run","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab/path/lax"}
+{"Action":"output","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab/path/lax","Output":"=== RUN   TestLab/path/lax\n"}
+{"Action":"output","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab/path/lax","Output":"    lab_test.go:12: relayed\n"}
 {"Action":"fail","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab/path/lax","Elapsed":2}
 {"Action":"fail","Package":"github.com/codermesh/codermesh/v2/e2e","Test":"TestLab","Elapsed":3}
 {"Action":"fail","Package":"github.com/codermesh/codermesh/v2/e2e","Elapsed":9}
@@ -52,7 +54,8 @@ func TestReport(t *testing.T) {
 			"     7.2 s  coderd\n", "Tests over 5s:\n     6.5 s  coderd TestSlow\n", "Skipped:\n  coderd TestSkipped: requires root: it makes accounts\n", "All Go tests passed.",
 		}, []string{"TestQuick", "race", "again", "logs"}},
 		{"failed", []string{"race.json"}, []string{
-			"     9.0 s  e2e (race)\n", "Failed:\n  e2e (race) TestLab", "  sshmux (race)\n",
+			"     9.0 s  e2e (race)\n", "Failed:\n  e2e (race) TestLab",
+			"  e2e (race) TestLab/path/lax\n          lab_test.go:12: relayed\n  e2e", "  sshmux (race)\n      panic: x\n",
 			"make test-only PKG='./e2e ./sshmux' RACE=-race\n", "The logs of their processes are in " + logs,
 		}, []string{"All Go tests passed"}},
 	} {
@@ -80,7 +83,10 @@ func TestReport(t *testing.T) {
 }
 
 func TestAgain(t *testing.T) {
-	failed := []*run{{name: "e2e", failed: []string{"TestLab/path/lax", "TestLab", "TestBackup"}}, {name: "agent", race: true, failed: []string{"TestFiles"}}}
+	failed := []*run{
+		{name: "e2e", failed: []failure{{test: "TestLab/path/lax"}, {test: "TestLab"}, {test: "TestBackup"}}},
+		{name: "agent", race: true, failed: []failure{{test: "TestFiles"}}},
+	}
 	for race, want := range map[bool]string{
 		false: "make test-only PKG='./e2e' RUN='^(TestBackup|TestLab)$$'",
 		true:  "make test-only PKG='./agent' RUN='^(TestFiles)$$' RACE=-race",
@@ -88,5 +94,16 @@ func TestAgain(t *testing.T) {
 		if got := again(failed, race); got != want {
 			t.Errorf("race %t: got %q, want %q", race, got, want)
 		}
+	}
+}
+
+func TestSaidIsShort(t *testing.T) {
+	output := []string{"=== RUN   TestX\n", strings.Repeat("ä", 1000) + "\n"}
+	for range 2 * linesOfFailed {
+		output = append(output, "    x_test.go:1: wrong\n")
+	}
+	got := said(append(output, "--- FAIL: TestX (0.00s)\n"))
+	if len(got) != linesOfFailed+1 || got[linesOfFailed] != "…" || len(got[0]) > lineOfFailed+len("…") || !strings.HasPrefix(got[0], "ää") {
+		t.Errorf("got %d lines: %q", len(got), got)
 	}
 }
