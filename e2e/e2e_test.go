@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -257,21 +256,15 @@ func (s *server) cleanup() {
 	groups := map[string]bool{}
 	// A keeper starts its agent again in the moment before it ends too, so one look is not enough.
 	for deadline := time.Now().Add(settle); ; time.Sleep(time.Millisecond) {
-		found := s.processes()
-		if len(found) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			fmt.Fprintln(os.Stderr, "e2e cleanup: these processes do not end:", slices.Collect(maps.Keys(found)))
-			break
-		}
-		for pid, environ := range found {
-			for _, dir := range workspaceGroups(pid) {
+		var left []int
+		s.eachProcess(func(p *os.Process, environ string) {
+			left = append(left, p.Pid)
+			for _, dir := range workspaceGroups(p.Pid) {
 				groups[dir] = true
 			}
-			program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-			if syscall.Kill(pid, syscall.SIGKILL) != nil {
-				continue // it has already exited
+			program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.Pid))
+			if p.Kill() != nil {
+				return // it has already exited
 			}
 			if err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(program)), "coder.") {
 				os.RemoveAll(filepath.Dir(program))
@@ -281,6 +274,13 @@ func (s *server) cleanup() {
 					os.RemoveAll(filepath.Dir(home))
 				}
 			}
+		})
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			fmt.Fprintln(os.Stderr, "e2e cleanup: these processes do not end:", left)
+			break
 		}
 	}
 	for dir := range groups {
@@ -324,31 +324,35 @@ func removeGroup(dir string) error {
 	}
 }
 
-// processes returns the processes whose environment or arguments name the server's folder or addresses, with their environment: agents, scripts
-// that still fetch one, programs that sessions started, and whatever the command line left.
+// processes returns the processes of eachProcess, with their environment.
 func (s *server) processes() map[int]string {
 	found := map[int]string{}
-	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range entries {
-		text, err := os.ReadFile(path)
+	s.eachProcess(func(p *os.Process, environ string) { found[p.Pid] = environ })
+	return found
+}
+
+// eachProcess visits the processes whose environment or arguments name the server's folder or addresses: agents, scripts that
+// still fetch one, programs that sessions started, and whatever the command line left. What it passes is a handle, which stays
+// that process's: the kernel gives a number to another process soon after its process has ended.
+func (s *server) eachProcess(visit func(p *os.Process, environ string)) {
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range entries {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		p, err := os.FindProcess(pid) // before its environment is read
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		environ := string(text)
-		args, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err != nil {
-			continue
+		environ, err := os.ReadFile(filepath.Join(dir, "environ"))
+		args, argsErr := os.ReadFile(filepath.Join(dir, "cmdline"))
+		all := string(environ) + string(args)
+		if err == nil && argsErr == nil && (strings.Contains(all, s.dir+"/") || strings.Contains(all, "127.0.0.1:"+s.port) || strings.Contains(all, s.url()+"/")) {
+			visit(p, string(environ))
 		}
-		all := environ + string(args)
-		if !strings.Contains(all, s.dir+"/") && !strings.Contains(all, "127.0.0.1:"+s.port) && !strings.Contains(all, s.url()+"/") {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(path, "/proc/%d/environ", &pid); err == nil && pid != os.Getpid() {
-			found[pid] = environ
-		}
+		_ = p.Release() // cannot fail
 	}
-	return found
 }
 
 func cmdServer(ts *testscript.TestScript, neg bool, args []string) {
