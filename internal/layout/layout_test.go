@@ -383,6 +383,8 @@ var inSlim = []string{module + "/coordinator/client", module + "/coordinator/pro
 type goPackage struct {
 	ImportPath   string
 	Dir          string
+	Export       string // file with its types, with -export
+	GoFiles      []string
 	Imports      []string
 	TestImports  []string
 	XTestImports []string
@@ -391,7 +393,7 @@ type goPackage struct {
 
 func list(t *testing.T, args ...string) []goPackage {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Dir,Imports,TestImports,XTestImports,Deps"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Dir,Export,GoFiles,Imports,TestImports,XTestImports,Deps"}, args...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
