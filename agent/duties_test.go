@@ -273,29 +273,41 @@ func TestStats(t *testing.T) {
 	}
 	w.until(t, "an editor", func() bool {
 		last := w.stats[len(w.stats)-1]
-		return last.GetVscode() == 1 && last.GetSsh() == 0
+		return last.GetVscode() == 1 && last.GetSsh() == 0 && last.GetRxBytes() > 0 && last.GetTxBytes() > 0
 	})
 	client.Close()
 	w.until(t, "its end", func() bool { return w.stats[len(w.stats)-1].GetSsh() == 0 })
 
 	target := listen(t)
 	defer target.Close()
+	const question, answer = "how long is this?", "long enough"
 	go func() {
 		if conn, err := target.Accept(); err == nil {
+			_, _ = io.ReadFull(conn, make([]byte, len(question))) // the report tells
+			_, _ = io.WriteString(conn, answer)
 			conn.Close()
 		}
 	}()
 	w.mu.Lock()
-	before := len(w.stats)
+	before := w.stats[len(w.stats)-1]
 	w.mu.Unlock()
 	handle, ok := w.tcp(netip.AddrPort{}, netip.AddrPortFrom(netip.IPv6Loopback(), uint16(target.Addr().(*net.TCPAddr).Port)))
 	if !ok {
 		t.Fatal("the port is refused")
 	}
 	ours, theirs := tcpPair(t)
+	go handle(theirs)
+	if _, err := io.WriteString(ours, question); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(ours); string(got) != answer {
+		t.Errorf("got %q (%v), want %q", got, err, answer)
+	}
 	ours.Close()
-	handle(theirs)
-	w.until(t, "a report", func() bool { return len(w.stats) > before })
+	w.until(t, "a report of what a port has carried", func() bool {
+		last := w.stats[len(w.stats)-1]
+		return last.GetRxBytes() >= before.GetRxBytes()+uint64(len(question)) && last.GetTxBytes() >= before.GetTxBytes()+uint64(len(answer))
+	})
 }
 
 func TestSchedule(t *testing.T) {

@@ -87,11 +87,12 @@ func (l listener) Accept() (net.Conn, error) {
 }
 
 // request returns the current numbers. Every SSH connection has at least one session of some kind.
-func (s *stats) request(sshConns int) *agentpb.StatsRequest {
+func (s *stats) request(sshConns int, v *visits) *agentpb.StatsRequest {
 	n := func(kind connectionKind) uint32 { return uint32(max(s.open[kind].Load(), 0)) }
 	ssh := max(int64(sshConns)-s.open[kindVSCode].Load()-s.open[kindJetBrains].Load(), 0)
 	return &agentpb.StatsRequest{
 		Ssh: uint32(ssh), Vscode: n(kindVSCode), Jetbrains: n(kindJetBrains), ReconnectingPty: n(kindTerminal), PortForward: n(kindForward),
+		RxBytes: uint64(v.in.Load()), TxBytes: uint64(v.out.Load()),
 	}
 }
 
@@ -114,7 +115,7 @@ func (d *daemon) reportStats(ctx context.Context) {
 		if w == nil {
 			continue
 		}
-		r := d.stats.request(w.ssh.Sessions())
+		r := d.stats.request(w.ssh.Sessions(), d.visits)
 		now := r.GetSsh()+r.GetVscode()+r.GetJetbrains()+r.GetReconnectingPty()+r.GetPortForward() > 0
 		if d.stats.ever.Swap(false) || now || used {
 			d.reports.add(report{stats: r})

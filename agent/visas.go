@@ -70,6 +70,7 @@ func (d *daemon) serveRegion(conn net.Conn) {
 	}
 	leave := d.regionVisits.enter(id, conn, until)
 	defer leave()
+	conn = d.visits.counted(conn)
 	if v.Terminal {
 		d.serveTerminal(conn)
 		return

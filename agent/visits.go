@@ -60,6 +60,8 @@ type visit struct {
 
 // visits are the clients' connections that the server is told of. Its methods do not block, and a report never delays a session.
 type visits struct {
+	in, out atomic.Int64 // bytes of all connections, also of those that are no visits
+
 	wake notify.Wake
 	way  func(netip.Addr) (agentpb.Path_Way, string) // how packets to a client travel now
 
@@ -92,10 +94,15 @@ func (v *visits) add(kind agentpb.Connection_Kind, peer netip.Addr, port uint16)
 	return x
 }
 
+// counted returns a connection that counts its bytes and is no visit.
+func (v *visits) counted(conn net.Conn) net.Conn {
+	return &visitConn{Conn: conn, visit: &visit{visits: v}, end: func() {}}
+}
+
 // session returns a connection for SSH sessions that counts its bytes, and is one visit, unless a region proxy brought it.
 func (v *visits) session(conn net.Conn) net.Conn {
 	if _, region := conn.RemoteAddr().(regionAddr); region {
-		return conn
+		return conn // it is counted already
 	}
 	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -105,7 +112,7 @@ func (v *visits) session(conn net.Conn) net.Conn {
 	x := v.add(agentpb.Connection_KIND_SSH, peer.Addr(), 0)
 	v.mu.Unlock()
 	if x == nil {
-		return conn
+		return v.counted(conn)
 	}
 	v.locate(x)
 	return &visitConn{Conn: conn, visit: x, end: func() { v.end(x, x.why(), time.Now()) }}
@@ -116,7 +123,7 @@ func (v *visits) forwarded(conn net.Conn, peer netip.Addr, port uint16) net.Conn
 	key := portOf{peer, port}
 	x := v.enter(key)
 	if x == nil {
-		return conn
+		return v.counted(conn)
 	}
 	v.locate(x)
 	return &visitConn{Conn: conn, visit: x, end: func() { v.leave(key, x) }}
@@ -206,6 +213,9 @@ func setKind(conn net.Conn, kind agentpb.Connection_Kind) {
 // locate notes how packets to the client travel, if that is known. A client that has left the mesh has no path any more: what was noted last
 // remains.
 func (v *visits) locate(x *visit) {
+	if !x.peer.IsValid() {
+		return // it is not told
+	}
 	way, far := v.way(x.peer)
 	if way == agentpb.Path_WAY_UNSPECIFIED {
 		return
@@ -329,6 +339,7 @@ type visitConn struct {
 func (c *visitConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.visit.in.Add(int64(n))
+	c.visit.visits.in.Add(int64(n))
 	if err != nil {
 		c.visit.lastRead.Store(&err)
 	}
@@ -338,6 +349,7 @@ func (c *visitConn) Read(p []byte) (int, error) {
 func (c *visitConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.visit.out.Add(int64(n))
+	c.visit.visits.out.Add(int64(n))
 	return n, err
 }
 

@@ -2118,8 +2118,11 @@ type StatsRequest struct {
 	Jetbrains       uint32                 `protobuf:"varint,3,opt,name=jetbrains,proto3" json:"jetbrains,omitempty"`
 	ReconnectingPty uint32                 `protobuf:"varint,4,opt,name=reconnecting_pty,json=reconnectingPty,proto3" json:"reconnecting_pty,omitempty"` // viewers of terminals
 	PortForward     uint32                 `protobuf:"varint,5,opt,name=port_forward,json=portForward,proto3" json:"port_forward,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What connections of clients have carried since the agent's process began.
+	RxBytes       uint64 `protobuf:"varint,6,opt,name=rx_bytes,json=rxBytes,proto3" json:"rx_bytes,omitempty"` // into the workspace
+	TxBytes       uint64 `protobuf:"varint,7,opt,name=tx_bytes,json=txBytes,proto3" json:"tx_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsRequest) Reset() {
@@ -2183,6 +2186,20 @@ func (x *StatsRequest) GetReconnectingPty() uint32 {
 func (x *StatsRequest) GetPortForward() uint32 {
 	if x != nil {
 		return x.PortForward
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetRxBytes() uint64 {
+	if x != nil {
+		return x.RxBytes
+	}
+	return 0
+}
+
+func (x *StatsRequest) GetTxBytes() uint64 {
+	if x != nil {
+		return x.TxBytes
 	}
 	return 0
 }
@@ -3891,13 +3908,15 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\bAppState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x122\n" +
 	"\x06health\x18\x02 \x01(\x0e2\x1a.codermesh.agent.v1.HealthR\x06health\"\x13\n" +
-	"\x11AppHealthResponse\"\xa4\x01\n" +
+	"\x11AppHealthResponse\"\xda\x01\n" +
 	"\fStatsRequest\x12\x10\n" +
 	"\x03ssh\x18\x01 \x01(\rR\x03ssh\x12\x16\n" +
 	"\x06vscode\x18\x02 \x01(\rR\x06vscode\x12\x1c\n" +
 	"\tjetbrains\x18\x03 \x01(\rR\tjetbrains\x12)\n" +
 	"\x10reconnecting_pty\x18\x04 \x01(\rR\x0freconnectingPty\x12!\n" +
-	"\fport_forward\x18\x05 \x01(\rR\vportForward\"\x0f\n" +
+	"\fport_forward\x18\x05 \x01(\rR\vportForward\x12\x19\n" +
+	"\brx_bytes\x18\x06 \x01(\x04R\arxBytes\x12\x19\n" +
+	"\btx_bytes\x18\a \x01(\x04R\atxBytes\"\x0f\n" +
 	"\rStatsResponse\"l\n" +
 	"\x12ConnectionsRequest\x12@\n" +
 	"\vconnections\x18\x01 \x03(\v2\x1e.codermesh.agent.v1.ConnectionR\vconnections\x12\x14\n" +

@@ -35,6 +35,8 @@ type usage struct {
 	Latency int64     `json:"l,omitempty"` // microseconds to the home relay, 0 unknown
 	Known   bool      `json:"k,omitempty"` // Counts are known
 	Counts  [5]uint32 `json:"c,omitzero"`  // ssh, vscode, jetbrains, terminals, port forwards
+	Rx      uint64    `json:"r,omitempty"` // bytes into the workspace since the agent's process began
+	Tx      uint64    `json:"t,omitempty"`
 }
 
 // usageMessage is a notification from one server to the others.
@@ -75,7 +77,7 @@ type foreignUsage struct {
 func (c *connection) usage() usage {
 	u := usage{Agent: c.agent, Latency: c.latency.Load()}
 	if st := c.stats.Load(); st != nil {
-		u.Known, u.Counts = true, counts(st)
+		u.Known, u.Counts, u.Rx, u.Tx = true, counts(st), st.GetRxBytes(), st.GetTxBytes()
 	}
 	return u
 }
@@ -103,7 +105,7 @@ func (s *Service) Uses(agent uuid.UUID, server *uuid.UUID) (sessions *sdk.AgentC
 		return nil, "", 0
 	}
 	if n := u.Counts; u.Known {
-		sessions = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4]}
+		sessions = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4], RxBytes: u.Rx, TxBytes: u.Tx}
 	}
 	return sessions, s.opts.RelayRegion, time.Duration(u.Latency) * time.Microsecond
 }
@@ -188,5 +190,5 @@ func (s *Service) changedUsage(everything bool) (changed []usage) {
 // differs reports whether a change is worth telling. Latencies vary all the time.
 func (u usage) differs(old usage) bool {
 	moved := math.Abs(float64(u.Latency - old.Latency))
-	return u.Known != old.Known || u.Counts != old.Counts || (u.Latency == 0) != (old.Latency == 0) || moved > 1000 && moved > 0.25*float64(old.Latency)
+	return u.Known != old.Known || u.Counts != old.Counts || u.Rx != old.Rx || u.Tx != old.Tx || (u.Latency == 0) != (old.Latency == 0) || moved > 1000 && moved > 0.25*float64(old.Latency)
 }

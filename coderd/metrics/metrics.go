@@ -46,6 +46,8 @@ var (
 	vscodeSessions    = agentSessions("coderd_agentstats_session_count_vscode", "Connections of VS Code and editors like it.")
 	jetbrainsSessions = agentSessions("coderd_agentstats_session_count_jetbrains", "Connections of JetBrains' editors.")
 	terminals         = agentSessions("coderd_agentstats_session_count_reconnecting_pty", "Viewers of web terminals.")
+	agentRx           = agentSessions("coderd_agentstats_rx_bytes", "Bytes into the workspace, since its agent's process began.")
+	agentTx           = agentSessions("coderd_agentstats_tx_bytes", "Bytes out of the workspace, since its agent's process began.")
 	agentLatency      = prometheus.NewDesc("coderd_agents_connection_latencies_seconds", "Round trip of a connected agent to its relay.",
 		[]string{"agent_name", "derp", "preferred", "username", "workspace_name"}, nil)
 	agentStartup = prometheus.NewDesc("coderd_agentstats_startup_script_seconds", "How long the agent's latest start scripts took.",
@@ -104,6 +106,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		agentsUp, agentConns, agentApps, latestBuild, latestBuilds, activeUsers, licensed, licenseLimit, licenseAsks, jobs, oldestJob, provisioners,
 		databaseUp, connections, connectionsMax, waits, waitSeconds, build, sshSessions, vscodeSessions, jetbrainsSessions, terminals, agentLatency, agentStartup,
+		agentRx, agentTx,
 		prebuiltCreated, prebuiltFailed, prebuiltClaimed, prebuiltDesired, prebuiltRunning, prebuiltEligible, prebuiltLimited,
 	} {
 		out <- d
@@ -175,8 +178,9 @@ func (c *Collector) read(ctx context.Context, q *dbsqlc.Queries) ([]prometheus.M
 		}
 		sessions, relay, latency := c.uses(a.ID, a.ServerID)
 		if sessions != nil {
-			for desc, n := range map[*prometheus.Desc]uint32{
-				sshSessions: sessions.SSH, vscodeSessions: sessions.VSCode, jetbrainsSessions: sessions.JetBrains, terminals: sessions.ReconnectingPTY,
+			for desc, n := range map[*prometheus.Desc]uint64{
+				sshSessions: uint64(sessions.SSH), vscodeSessions: uint64(sessions.VSCode), jetbrainsSessions: uint64(sessions.JetBrains),
+				terminals: uint64(sessions.ReconnectingPTY), agentRx: sessions.RxBytes, agentTx: sessions.TxBytes,
 			} {
 				out = append(out, gauge(desc, float64(n), a.AgentName, a.Username, a.WorkspaceName))
 			}

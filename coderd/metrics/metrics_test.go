@@ -59,7 +59,7 @@ func TestMetrics(t *testing.T) {
 		if id != agent {
 			t.Errorf("asked for agent %s, want %s", id, agent)
 		}
-		return &sdk.AgentConnections{SSH: 2, ReconnectingPTY: 1}, "eu", 25 * time.Millisecond
+		return &sdk.AgentConnections{SSH: 2, ReconnectingPTY: 1, RxBytes: 5e9, TxBytes: 7}, "eu", 25 * time.Millisecond
 	}, slog.New(slog.DiscardHandler)))
 	if slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, `app_name="docs"`) }) {
 		t.Error("an app without a health check has a health")
@@ -76,6 +76,8 @@ func TestMetrics(t *testing.T) {
 		`coderd_agentstats_session_count_vscode{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 0`,
 		`coderd_agentstats_session_count_jetbrains{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 0`,
 		`coderd_agentstats_session_count_reconnecting_pty{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 1`,
+		`coderd_agentstats_rx_bytes{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 5e+09`,
+		`coderd_agentstats_tx_bytes{agent_name="main",username="ann",workspace_name="` + ws.Name + `"} 7`,
 		`coderd_agents_connection_latencies_seconds{agent_name="main",derp="eu",preferred="true",username="ann",workspace_name="` + ws.Name + `"} 0.025`,
 		`coderd_agentstats_startup_script_seconds{agent_name="main",success="true",template_name="process",template_version="` + version.Name + `",username="ann",workspace_name="` + ws.Name + `"} 7`,
 		`codermesh_build_info{revision="` + buildinfo.Revision() + `",version="` + buildinfo.Version() + `"} 1`,

@@ -109,13 +109,15 @@ func (c *Client) ExternalAgentCredentials(ctx context.Context, workspace uuid.UU
 	return get[ExternalAgentCredentials](ctx, c, "workspaces/"+workspace.String()+"/external-agent/"+url.PathEscape(agent)+"/credentials")
 }
 
-// AgentConnections counts the current connections to a workspace.
+// AgentConnections counts the current connections to a workspace, and what all its connections have carried.
 type AgentConnections struct {
 	SSH             uint32 `json:"ssh"`
 	VSCode          uint32 `json:"vscode"`
 	JetBrains       uint32 `json:"jetbrains"`
 	ReconnectingPTY uint32 `json:"reconnecting_pty"`
 	PortForward     uint32 `json:"port_forward"`
+	RxBytes         uint64 `json:"rx_bytes"` // into the workspace since its agent's process began
+	TxBytes         uint64 `json:"tx_bytes"`
 }
 
 // Any returns the total number of connections.

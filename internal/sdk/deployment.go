@@ -178,15 +178,35 @@ type DeploymentStats struct {
 	CollectedAt  time.Time                `json:"collected_at"`
 	NextUpdateAt time.Time                `json:"next_update_at"`
 	Workspaces   WorkspaceDeploymentStats `json:"workspaces"`
+	SessionCount SessionCount             `json:"session_count"`
 }
 
-// WorkspaceDeploymentStats counts workspaces by the state of their latest build.
+// SessionCount counts the current connections to all workspaces, by what they are for.
+type SessionCount struct {
+	VSCode          int64 `json:"vscode"`
+	SSH             int64 `json:"ssh"`
+	JetBrains       int64 `json:"jetbrains"`
+	ReconnectingPTY int64 `json:"reconnecting_pty"`
+}
+
+// WorkspaceDeploymentStats counts workspaces by the state of their latest build, and describes the connected ones.
 type WorkspaceDeploymentStats struct {
 	Pending  int64 `json:"pending"`
 	Building int64 `json:"building"`
 	Running  int64 `json:"running"`
 	Failed   int64 `json:"failed"`
 	Stopped  int64 `json:"stopped"`
+
+	ConnectionLatencyMS ConnectionLatency `json:"connection_latency_ms"`
+	RxBytes             int64             `json:"rx_bytes"` // into connected workspaces since their agents' processes began
+	TxBytes             int64             `json:"tx_bytes"`
+}
+
+// ConnectionLatency is the round trip of connected agents to their relays in milliseconds: the median, and what one in twenty
+// exceeds. Both are 0 if no agent has measured it.
+type ConnectionLatency struct {
+	P50 float64 `json:"P50"`
+	P95 float64 `json:"P95"`
 }
 
 // DeploymentConfig returns the settings of the server. Only owners of the deployment may read them.

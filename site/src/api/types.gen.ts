@@ -59,13 +59,15 @@ export interface ExternalAgentCredentials {
   agent_token: string;
 }
 
-// AgentConnections counts the current connections to a workspace.
+// AgentConnections counts the current connections to a workspace, and what all its connections have carried.
 export interface AgentConnections {
   ssh: number;
   vscode: number;
   jetbrains: number;
   reconnecting_pty: number;
   port_forward: number;
+  rx_bytes: number; // into the workspace since its agent's process began
+  tx_bytes: number;
 }
 
 export interface RelayLatency {
@@ -704,15 +706,34 @@ export interface DeploymentStats {
   collected_at: string;
   next_update_at: string;
   workspaces: WorkspaceDeploymentStats;
+  session_count: SessionCount;
 }
 
-// WorkspaceDeploymentStats counts workspaces by the state of their latest build.
+// SessionCount counts the current connections to all workspaces, by what they are for.
+export interface SessionCount {
+  vscode: number;
+  ssh: number;
+  jetbrains: number;
+  reconnecting_pty: number;
+}
+
+// WorkspaceDeploymentStats counts workspaces by the state of their latest build, and describes the connected ones.
 export interface WorkspaceDeploymentStats {
   pending: number;
   building: number;
   running: number;
   failed: number;
   stopped: number;
+  connection_latency_ms: ConnectionLatency;
+  rx_bytes: number; // into connected workspaces since their agents' processes began
+  tx_bytes: number;
+}
+
+// ConnectionLatency is the round trip of connected agents to their relays in milliseconds: the median, and what one in twenty
+// exceeds. Both are 0 if no agent has measured it.
+export interface ConnectionLatency {
+  P50: number;
+  P95: number;
 }
 
 // WireGuardGateway is where devices with a WireGuard app reach workspaces.
