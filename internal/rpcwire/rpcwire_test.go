@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -69,43 +71,71 @@ func TestEnd(t *testing.T) {
 	<-answered
 }
 
+// pipes is a listener of connections in memory, on which time can be a bubble's.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p <- far
+	return near, nil
+}
+
 // TestNoDeadline: a deadline that was taken back does not end the exchange, as one that passes does.
 func TestNoDeadline(t *testing.T) {
 	t.Parallel()
-	const soon = 50 * time.Millisecond
-	server := httptest.NewUnstartedServer(rpcwire.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wire, err := rpcwire.From(r.Context())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if err := errors.Join(wire.AwaitRead(soon), wire.AwaitWrite(soon)); err != nil {
-			t.Error(err)
-		}
-		if r.URL.Path == "/back" {
-			if err := errors.Join(wire.AwaitRead(0), wire.AwaitWrite(0)); err != nil {
-				t.Error(err)
-			}
-		}
-		time.Sleep(4 * soon)
-		_, _ = io.WriteString(w, "late")
-	})))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	t.Cleanup(server.Close)
-	transport := &http.Transport{Protocols: server.Config.Protocols}
-	t.Cleanup(transport.CloseIdleConnections)
 	for path, want := range map[string]string{"/back": "late", "/kept": ""} {
-		resp, err := (&http.Client{Transport: transport}).Get(server.URL + path)
-		var got []byte
-		if err == nil {
-			got, _ = io.ReadAll(resp.Body)
-			resp.Body.Close()
-		}
-		if string(got) != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { // a busy machine could let the deadline pass before it is taken back
+				const soon = 50 * time.Millisecond
+				over := make(chan struct{})
+				server := &http.Server{Protocols: new(http.Protocols), Handler: rpcwire.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					defer close(over)
+					wire, err := rpcwire.From(r.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := errors.Join(wire.AwaitRead(soon), wire.AwaitWrite(soon)); err != nil {
+						t.Error(err)
+					}
+					if r.URL.Path == "/back" {
+						if err := errors.Join(wire.AwaitRead(0), wire.AwaitWrite(0)); err != nil {
+							t.Error(err)
+						}
+					}
+					time.Sleep(4 * soon)
+					_, _ = io.WriteString(w, "late")
+				}))}
+				server.Protocols.SetUnencryptedHTTP2(true)
+				listener := make(pipes)
+				go func() { _ = server.Serve(listener) }()
+				defer server.Close()
+				transport := &http.Transport{Protocols: server.Protocols, DialContext: listener.dial}
+				defer transport.CloseIdleConnections()
+				resp, err := (&http.Client{Transport: transport}).Get("http://pipe" + path)
+				var got []byte
+				if err == nil {
+					got, _ = io.ReadAll(resp.Body)
+					resp.Body.Close()
+				}
+				<-over // the client may have left before
+				if string(got) != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
+		})
 	}
 }
 
