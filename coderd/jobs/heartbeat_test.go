@@ -14,9 +14,6 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// quick is a server with short intervals between heartbeats, which gives up quickly.
-func quick(d *jobs.Options) { d.Grace, d.Heartbeat = 200*time.Millisecond, 20*time.Millisecond }
-
 func (w *world) online(daemon uuid.UUID) (online bool) {
 	w.T.Helper()
 	if err := w.DB.Pool.QueryRow(context.Background(), "SELECT coalesce((SELECT online FROM provisioner_daemons WHERE id = $1), false)", daemon).Scan(&online); err != nil {
@@ -31,6 +28,13 @@ func (w *world) awaitOffline(daemon uuid.UUID) {
 	testwait.Until(w.T, "the daemon is offline", func() error {
 		return testwait.Unless(!w.online(daemon), "it is online")
 	})
+}
+
+// offlineFor waits until a daemon's row says that it is offline, and lets it have been so for d.
+func (w *world) offlineFor(daemon uuid.UUID, d time.Duration) {
+	w.T.Helper()
+	w.awaitOffline(daemon)
+	w.Exec("UPDATE provisioner_daemons SET last_seen_at = now() - $2::interval WHERE id = $1", daemon, d)
 }
 
 func slot(n uint32) *provisionerpb.DaemonMessage {
@@ -65,7 +69,7 @@ func TestLeaseEndsAfterBrokenHello(t *testing.T) {
 // that. Once the database is back, the daemon is offline, its job fails, and the next job of another daemon runs.
 func TestLeaseEndsAfterOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, quick)
+	w := newWorld(t, func(d *jobs.Options) { d.Heartbeat = 20 * time.Millisecond })
 	id := w.insert(nil)
 	as := jobs.Daemon{ID: uuid.New(), Name: "raw"}
 	t.Run("session", func(t *testing.T) {
@@ -79,8 +83,8 @@ func TestLeaseEndsAfterOutage(t *testing.T) {
 		}
 	})
 	w.Exec("ALTER TABLE away RENAME TO provisioner_daemons")
+	w.offlineFor(as.ID, 2*time.Minute)
 	w.await(id, "failed")
-	w.awaitOffline(as.ID)
 	w.start("two", nil, nil, nil)
 	w.await(w.insert(nil), "succeeded")
 }
