@@ -176,19 +176,15 @@ func TestUnknownCallerIsRefused(t *testing.T) {
 // reaches the daemon.
 func TestTwoReplicas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *jobs.Options) { d.Grace = 200 * time.Millisecond })
-	run := func(_ context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
-		run.Sink.Checkpoint([]byte("s"))
-		<-stop
-		return failed("s", "interrupted")
-	}
-	// This daemon continues its job when the server is slow to answer.
-	tags := map[string]string{"pool": "here"}
+	// No heartbeat is due, so none is late on a busy machine.
+	w := newWorld(t, func(d *jobs.Options) { d.Grace, d.Heartbeat = 200*time.Millisecond, time.Hour })
+	// These daemons continue their jobs when the server is slow to answer.
+	tags, lostTags := map[string]string{"pool": "here"}, map[string]string{"pool": "lost"}
 	here := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "here", Tags: tags})
-	lost := w.start("lost", map[string]string{"pool": "lost"}, &executor{run: run}, nil)
-	a, b := w.insert(tags), w.insert(lost.as.Tags)
+	lost := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "lost", Tags: lostTags})
+	a, b := w.insert(tags), w.insert(lostTags)
 	offer := here.accept()
-	testwait.Until(w.T, "the other runs, too", func() error { return testwait.Len(w.lines(b), 1) })
+	lost.accept()
 
 	other := jobs.New(w.opts)
 	other.Handle(kind, recorder{w})
@@ -200,7 +196,9 @@ func TestTwoReplicas(t *testing.T) {
 		shown, err := other.Matched(t.Context(), w.DB.Queries, a, b)
 		return testwait.Unless(err == nil && shown[a].Available == 1 && shown[b].Available == 1, "matched %+v and %+v (%v)", shown[a], shown[b], err)
 	})
-	lost.link.block(true)
+	if err := lost.stream.CloseRequest(); err != nil {
+		t.Fatal(err)
+	}
 	w.await(b, "failed") // its deadline is later than the one that the other replica gave job a
 	if row := w.row(a); row.Status != "running" {
 		t.Fatalf("the job of the connected daemon is %s: %s", row.Status, row.Error)
