@@ -98,6 +98,14 @@ func (r *raw) event(offer *provisionerpb.Offer, e *provisionerpb.Event) {
 	r.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Event{Event: e}})
 }
 
+// stored waits until the server has stored the events that were sent. It waits for each acknowledgement, not for all of them: how long many
+// lines take depends on the machine.
+func (r *raw) stored() {
+	r.t.Helper()
+	for next[*provisionerpb.ServerMessage_Ack](r).Ack.GetSeq() < r.seq {
+	}
+}
+
 func checkpoint(state string) *provisionerpb.Event {
 	return &provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: []byte(state)}}}
 }
@@ -128,6 +136,7 @@ func TestBulkLogsAreBounded(t *testing.T) {
 	}
 	r.event(offer, logged(bad, "why it failed"))
 	r.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s")}})
+	r.stored()
 	row := w.await(id, "succeeded")
 	if !row.LogOverflowed || row.LogLength > 17<<20 {
 		t.Errorf("overflowed %t, length %d", row.LogOverflowed, row.LogLength)
@@ -156,6 +165,7 @@ func TestBulkEmptyLinesAreBounded(t *testing.T) {
 	}
 	r.event(offer, logged(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "why it failed"))
 	r.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s")}})
+	r.stored()
 	row := w.await(id, "succeeded")
 	got := w.lines(id)
 	if !row.LogOverflowed || len(got) > 170_000 {
