@@ -358,9 +358,8 @@ func (d *deployment) fillsSlots(metrics string) {
 	if got := d.made("three"); got != "" {
 		t.Errorf("the build that was canceled while it waited made %q", got)
 	}
-	if got := scrape(t, metrics, `codermesh_provisionerd_jobs_total{kind="start",status="succeeded"}`); got != "2" {
-		t.Errorf("starts that succeeded: %s, want 2", got)
-	}
+	// The daemon counts a job when it has reported its result.
+	testwait.Until(t, "two starts count as succeeded", metricIs(t, metrics, `codermesh_provisionerd_jobs_total{kind="start",status="succeeded"}`, "2"))
 }
 
 // cancelsRunning cancels a build while it runs: what it made is in the state, and the next build continues from there.
@@ -388,6 +387,10 @@ func (d *deployment) killsStubborn(stubborn string) {
 	t.Helper()
 	d.background("create", "five", "-t", "stubborn", "-y")
 	d.inFlight("five")
+	testwait.Until(t, "the process that ignores the interrupt runs", func() error {
+		text, err := os.ReadFile(stubborn)
+		return testwait.Unless(strings.HasSuffix(string(text), "\n"), "its file has %q (%v)", text, err)
+	})
 	cancelBuild(d, "five")
 	w := d.ended("five")
 	if got := w.LatestBuild.Job.Status; got != "canceled" {
