@@ -93,10 +93,11 @@ func TestList(t *testing.T) {
 	}
 }
 
-// fill makes n running workspaces for ann with an agent each, without running jobs.
+// fill makes n running workspaces for ann with an agent each, without running jobs. It makes at most fifty at once: PostgreSQL ends a statement that
+// takes too long, as one for a thousand does on a busy machine.
 func fill(t testing.TB, w *coderdtest.Server, template sdk.Template, n int) {
 	t.Helper()
-	w.Exec(`
+	const statement = `
 		WITH n AS (SELECT i, gen_random_uuid() w, gen_random_uuid() j, gen_random_uuid() r, gen_random_uuid() a, gen_random_uuid() s FROM generate_series(1, $1) i),
 		ws AS (INSERT INTO workspaces (id, organization_id, owner_id, template_id, name) SELECT w, $2, $3, $4, 'w' || i || '-' || substr(w::text, 1, 8) FROM n),
 		jb AS (INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, status, started_at, completed_at)
@@ -105,8 +106,12 @@ func fill(t testing.TB, w *coderdtest.Server, template sdk.Template, n int) {
 		rs AS (INSERT INTO workspace_resources (id, job_id, transition, type, name) SELECT r, j, 'start', 'terraform_data', 'dev' FROM n),
 		ag AS (INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name) SELECT a, r, w, 1, 'main' FROM n),
 		lg AS (INSERT INTO workspace_agent_log_sources (id, agent_id, display_name) SELECT s, a, 'startup' FROM n)
-		INSERT INTO workspace_agent_scripts (id, agent_id, log_source_id, script) SELECT gen_random_uuid(), a, s, 'true' FROM n`,
-		n, w.Org, w.User("ann"), template.ID, template.ActiveVersionID)
+		INSERT INTO workspace_agent_scripts (id, agent_id, log_source_id, script) SELECT gen_random_uuid(), a, s, 'true' FROM n`
+	for n > 0 {
+		some := min(n, 50)
+		w.Exec(statement, some, w.Org, w.User("ann"), template.ID, template.ActiveVersionID)
+		n -= some
+	}
 }
 
 func TestListMakesAConstantNumberOfQueries(t *testing.T) {
