@@ -1,6 +1,8 @@
 package workspaces_test
 
 import (
+	"context"
+	"errors"
 	"io/fs"
 	"regexp"
 	"testing"
@@ -26,17 +28,27 @@ func TestAutostopIsNotStarved(t *testing.T) {
 	w.Exec(`UPDATE workspace_builds SET deadline = $1::timestamptz - CASE WHEN workspace_id = $2 THEN interval '1 minute' ELSE interval '1 hour' END`, now, good.ID)
 	w.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'cannot be stopped'; END $$`)
 	w.Exec(`CREATE TRIGGER refuse BEFORE INSERT ON workspace_builds FOR EACH ROW WHEN (NEW.workspace_id <> '` + good.ID.String() + `') EXECUTE FUNCTION refuse()`)
-	if err := w.Workspaces.RunSchedule(t.Context(), now); err != nil {
-		t.Fatal(err)
+	// A run ends when the next one is due, which goes on where it ended: how many workspaces it reaches depends on the
+	// machine.
+	run := func(at time.Time) {
+		t.Helper()
+		for {
+			err := w.Workspaces.RunSchedule(t.Context(), at)
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
 	}
+	run(now)
 	if got := w.Get(good.ID).LatestBuild; got.Transition != sdk.TransitionStop || got.Reason != sdk.ReasonAutostop {
 		t.Errorf("the workspace that can be stopped: %s by %s", got.Transition, got.Reason)
 	}
 	// The others are tried again.
 	w.Exec(`DROP TRIGGER refuse ON workspace_builds`)
-	if err := w.Workspaces.RunSchedule(t.Context(), now.Add(2*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	run(now.Add(2 * time.Minute))
 	got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{Q: "status:pending"})
 	if err != nil || got.Count != 251 {
 		t.Errorf("%d workspaces are being stopped, %v; want 251", got.Count, err)
