@@ -359,7 +359,8 @@ func (d *deployment) fillsSlots(metrics string) {
 		t.Errorf("the build that was canceled while it waited made %q", got)
 	}
 	// The daemon counts a job when it has reported its result.
-	testwait.Until(t, "two starts count as succeeded", metricIs(t, metrics, `codermesh_provisionerd_jobs_total{kind="start",status="succeeded"}`, "2"))
+	const starts = `codermesh_provisionerd_jobs_total{kind="start",status="succeeded"}`
+	testwait.Until(t, "two starts count as succeeded", metricIs(t, metrics, starts, "2"))
 }
 
 // cancelsRunning cancels a build while it runs: what it made is in the state, and the next build continues from there.

@@ -96,7 +96,7 @@ func TestOpenFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			if row.code == fault.Unavailable { // Open waits for what may come: the others it refuses as soon as it knows
+			if row.code == fault.Unavailable { // Open waits for it: the others it refuses as soon as it knows
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()

@@ -98,8 +98,8 @@ func (r *raw) event(offer *provisionerpb.Offer, e *provisionerpb.Event) {
 	r.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Event{Event: e}})
 }
 
-// stored waits until the server has stored the events that were sent. It waits for each acknowledgement, not for all of them: how long many
-// lines take depends on the machine.
+// stored waits until the server has stored the events that were sent. It waits for each acknowledgement, not for all
+// of them: how long many lines take depends on the machine.
 func (r *raw) stored() {
 	r.t.Helper()
 	for next[*provisionerpb.ServerMessage_Ack](r).Ack.GetSeq() < r.seq {

@@ -159,7 +159,9 @@ func TestServerKilledWithDaemons(t *testing.T) {
 		t.Fatalf("the job of the daemon that returned is %s: %s", row.Status, row.Error)
 	}
 	// While its server's heartbeats are late, which they are on a busy machine, it is not online.
-	testwait.Until(t, "the daemon that returned is online", func() error { return testwait.Unless(all[0].online(as.ID), "it is offline") })
+	testwait.Until(t, "the daemon that returned is online", func() error {
+		return testwait.Unless(all[0].online(as.ID), "it is offline")
+	})
 	back.seq = 1
 	back.event(offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s2")}})
 	all[0].await(returns, "succeeded")

@@ -93,8 +93,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// fill makes n running workspaces for ann with an agent each, without running jobs. It makes at most fifty at once: PostgreSQL ends a statement that
-// takes too long, as one for a thousand does on a busy machine.
+// fill makes n running workspaces for ann with an agent each, without running jobs. It makes at most fifty at once:
+// PostgreSQL ends a statement that takes too long, as one for a thousand does on a busy machine.
 func fill(t testing.TB, w *coderdtest.Server, template sdk.Template, n int) {
 	t.Helper()
 	const statement = `

@@ -100,7 +100,7 @@ func TestNoDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // a busy machine could let the deadline pass before it is taken back
 				const soon = 50 * time.Millisecond
 				over := make(chan struct{})
-				server := &http.Server{Protocols: new(http.Protocols), Handler: rpcwire.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					defer close(over)
 					wire, err := rpcwire.From(r.Context())
 					if err != nil {
@@ -117,7 +117,8 @@ func TestNoDeadline(t *testing.T) {
 					}
 					time.Sleep(4 * soon)
 					_, _ = io.WriteString(w, "late")
-				}))}
+				})
+				server := &http.Server{Protocols: new(http.Protocols), Handler: rpcwire.Handler(handler)}
 				server.Protocols.SetUnencryptedHTTP2(true)
 				listener := make(pipes)
 				go func() { _ = server.Serve(listener) }()
