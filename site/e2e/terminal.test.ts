@@ -1,6 +1,6 @@
 import { expect, inject, it, beforeAll } from "vitest";
 import type { Page } from "playwright-core";
-import { axe, open, picture, withBrowser } from "./browser";
+import { axe, fits, open, picture, withBrowser } from "./browser";
 import { run } from "./server";
 import { password } from "./setup";
 
@@ -146,4 +146,65 @@ it("allows inline styles in the terminal, and on no page after it", async () => 
   await page.goBack();
   await page.getByText("Agent none not found").waitFor();
   expect(await styled()).toBe("red");
+});
+
+it("has a bar with its name and state, a search, settings, its link, and a way out", async () => {
+  const { page, context } = await open(place, token, { width: 1440 });
+  await start(page);
+  const bar = page.getByRole("banner");
+  await bar.getByRole("link", { name: "term.main" }).waitFor();
+  await bar.getByText("Connected").waitFor();
+  const input = page.getByRole("textbox", { name: "Terminal input" });
+  const size = () => page.locator(".xterm-rows").evaluate((e) => getComputedStyle(e).fontSize);
+
+  // Escape and Tab are the shell's; another key leaves for the bar, and Shift+Tab leads on from there.
+  await page.keyboard.type("clear; read -rsn1 got; printf 'got %q\\n' \"$got\"\n");
+  await page.keyboard.press("Escape");
+  await shows(page, "got $'\\E'");
+  await page.keyboard.type("clear; say_twice() { echo $1 $1; }\n");
+  await page.keyboard.type("say_tw");
+  await page.keyboard.press("Tab");
+  await page.keyboard.type(" pear\n");
+  await shows(page, "pear pear");
+  await page.keyboard.press("Control+Shift+Enter");
+  await expect.poll(() => bar.locator(":focus").count()).toBe(1);
+  await page.keyboard.press("?");
+  const help = page.getByRole("dialog", { name: "Keyboard shortcuts" });
+  await help.getByText("Leave a terminal").waitFor();
+  await page.keyboard.press("Escape");
+  await help.waitFor({ state: "detached" });
+  await expect.poll(() => bar.locator(":focus").count()).toBe(1);
+
+  await input.focus();
+  await page.keyboard.press("Control+Shift+F");
+  const field = page.getByRole("searchbox", { name: "Search in the terminal" });
+  await field.fill("pear pear");
+  await page.getByText("1 of 1").waitFor();
+  await field.fill("absent here");
+  await page.getByText("No matches").waitFor();
+  await field.press("Escape");
+  await field.waitFor({ state: "detached" });
+  expect(await input.evaluate((e) => e === document.activeElement)).toBe(true);
+
+  await bar.getByRole("button", { name: "Larger text" }).click();
+  await expect.poll(size).toBe("15px");
+  const reads = bar.getByRole("button", { name: "Screen-reader mode" });
+  await reads.click();
+  await page.locator(".xterm-accessibility-tree", { hasText: "pear pear" }).waitFor();
+  await axe(page, "terminal with screen-reader mode");
+
+  // Another page of this browser has the settings, and the copied link leads it to the same shell.
+  await bar.getByRole("button", { name: "Copy the link to this terminal" }).click();
+  await bar.getByText("Copied").waitFor({ state: "attached" });
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  expect(link).toBe(page.url());
+  const other = await context.newPage();
+  await other.setViewportSize({ width: 390, height: 800 });
+  await other.emulateMedia({ colorScheme: "dark" });
+  await other.goto(link);
+  await shows(other, "pear pear");
+  await expect.poll(() => other.locator(".xterm-rows").evaluate((e) => getComputedStyle(e).fontSize)).toBe("15px");
+  expect(await other.getByRole("button", { name: "Screen-reader mode" }).getAttribute("aria-pressed")).toBe("true");
+  await axe(other, "narrow, dark terminal");
+  await fits(other, "narrow terminal");
 });

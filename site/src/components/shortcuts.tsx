@@ -10,6 +10,8 @@ const shortcuts: [keys: string[], what: string][] = [
   [["?"], "List the keyboard shortcuts"],
   [["Esc"], "Close a menu or a dialog"],
   [["Esc", "Tab"], "Leave the editor of files, where Tab indents"],
+  [["Ctrl", "Shift", "Enter"], "Leave a terminal, which gets Esc and Tab, for its bar"],
+  [["Ctrl", "Shift", "F"], "Search in a terminal"],
   [["Tab"], "Go to the next link, button or field"],
 ];
 

@@ -1,14 +1,17 @@
 // A terminal on a page, and the session that it shows: a websocket that reconnects to the session whose id is in the
 // page's address.
 import { FitAddon } from "@xterm/addon-fit";
+import { type ISearchDecorationOptions, SearchAddon } from "@xterm/addon-search";
 import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { WebLinksAddon } from "@xterm/addon-web-links";
-import { type ITheme, Terminal } from "@xterm/xterm";
+import { type IDisposable, type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { retryDelay, send, socket } from "~/api/client";
 import type { TerminalTokenResponse } from "~/api/types";
 import type { Region } from "./region";
 import { terminalPlace } from "./regions";
+import { type Command, commandOf } from "./terminal-keys";
+import type { Settings } from "./terminal-settings";
 
 const light: ITheme = {
   background: "#ffffff",
@@ -53,23 +56,51 @@ function familyOf(choice = ""): string {
   return family ? `"${family}", ${usual}` : usual;
 }
 
-// openTerminal draws a terminal in place. close removes it.
-export function openTerminal(place: HTMLElement): {
+export interface Matches {
+  at: number; // from 1; 0 if there are none, or too many to count
+  of: number;
+}
+
+export interface Opened {
   terminal: Terminal;
   setFont: (choice: string) => void;
+  setSettings: (settings: Settings) => void;
+  // find goes to the next match of a text, or the one before; typing: of a text that is still being typed.
+  find: (text: string, direction: "next" | "previous" | "typing") => void;
+  onMatches: (listener: (matches: Matches) => void) => IDisposable;
   close: () => void;
-} {
+}
+
+// Marks of matches: the terminal's own colours are unreadable on a mark of one colour in both themes.
+const marks = (isDark: boolean): ISearchDecorationOptions => ({
+  matchBackground: isDark ? "#4a3f12" : "#fff0b3",
+  matchOverviewRuler: isDark ? "#b8962e" : "#b78900",
+  activeMatchBackground: isDark ? "#7a5c00" : "#ffd24d",
+  activeMatchBorder: isDark ? "#f2b45c" : "#8f5600",
+  activeMatchColorOverviewRuler: isDark ? "#f2b45c" : "#8f5600",
+});
+
+// openTerminal draws a terminal in place. help is the id of the text that tells screen readers the way out, and command
+// is told of keys that are for the page. close removes the terminal.
+export function openTerminal(
+  place: HTMLElement,
+  settings: Settings,
+  help: string,
+  command: (what: Command) => void,
+): Opened {
   const terminal = new Terminal({
     allowProposedApi: true,
     cursorBlink: true,
     scrollback: 10_000,
-    fontSize: 14,
+    fontSize: settings.size,
     fontFamily: familyOf(),
     macOptionIsMeta: true,
-    screenReaderMode: false,
+    screenReaderMode: settings.reader,
   });
   const fit = new FitAddon();
+  const search = new SearchAddon();
   terminal.loadAddon(fit);
+  terminal.loadAddon(search);
   terminal.loadAddon(new Unicode11Addon());
   terminal.unicode.activeVersion = "11";
   terminal.loadAddon(
@@ -78,21 +109,43 @@ export function openTerminal(place: HTMLElement): {
       window.open(uri, "_blank", "noopener,noreferrer");
     }),
   );
-  terminal.attachCustomKeyEventHandler((event) => !copies(event, terminal));
+  terminal.attachCustomKeyEventHandler((event) => {
+    const what = commandOf(event);
+    if (!what) return !copies(event, terminal);
+    event.preventDefault();
+    if (event.type === "keydown") command(what);
+    return false;
+  });
   terminal.open(place);
+  terminal.textarea?.setAttribute("aria-describedby", help);
   fit.fit();
   terminal.focus();
   const observer = new ResizeObserver(() => fit.fit());
   observer.observe(place);
-  const close = () => {
-    observer.disconnect();
-    terminal.dispose();
+  return {
+    terminal,
+    setFont: (choice) => {
+      terminal.options.fontFamily = familyOf(choice);
+      fit.fit(); // letters of another width
+    },
+    setSettings: ({ size, reader }) => {
+      terminal.options.fontSize = size;
+      terminal.options.screenReaderMode = reader;
+      fit.fit();
+    },
+    find: (text, direction) => {
+      if (!text) return search.clearDecorations();
+      const decorations = marks(terminal.options.theme?.background === dark.background);
+      if (direction === "previous") search.findPrevious(text, { decorations });
+      else search.findNext(text, { decorations, incremental: direction === "typing" });
+    },
+    onMatches: (listener) =>
+      search.onDidChangeResults((found) => listener({ at: found.resultIndex + 1, of: found.resultCount })),
+    close: () => {
+      observer.disconnect();
+      terminal.dispose();
+    },
   };
-  const setFont = (choice: string) => {
-    terminal.options.fontFamily = familyOf(choice);
-    fit.fit(); // letters of another width
-  };
-  return { terminal, setFont, close };
 }
 
 // copies handles Ctrl+Shift+C as other terminals do. The browser's own Ctrl+V pastes.
@@ -104,23 +157,17 @@ function copies(event: KeyboardEvent, terminal: Terminal): boolean {
   return true;
 }
 
-// sessionOf is the id of this page's session. It is in the address, so that each tab has its own.
-function sessionOf(): string {
-  const url = new URL(location.href);
-  const known = url.searchParams.get("reconnect");
-  if (known && /^[0-9a-f-]{36}$/.test(known)) return known;
-  // Pages without TLS have no randomUUID.
-  const b = crypto.getRandomValues(new Uint8Array(16));
-  b[6] = (b[6]! & 0x0f) | 0x40;
-  b[8] = (b[8]! & 0x3f) | 0x80;
-  const hex = [...b].map((x) => x.toString(16).padStart(2, "0")).join("");
-  const id = [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
-  url.searchParams.set("reconnect", id);
-  history.replaceState(history.state, "", url);
-  return id;
+export interface Session {
+  agent: string;
+  id: string; // the same one reopens the same shell
+  command: string | null; // what to run in place of a shell, if the session is new
 }
 
-export type State = "connecting" | "open" | "lost" | "ended";
+export interface Report {
+  state: "connecting" | "open" | "lost" | "ended";
+  reason: string; // of a lost connection
+  region: string; // in use; empty: the server
+}
 
 const regionTimeout = 3000; // ms, until a region has opened a terminal
 
@@ -136,16 +183,19 @@ async function regionSocket(region: Region, agent: string, query: URLSearchParam
   return new WebSocket(url);
 }
 
-// attach connects a terminal to the session of this page with an agent, and reconnects until it ends. If a region does
-// not open it, the server does at once. show is told of each state, with the reason of a lost connection and the region
-// in use. again connects at once, to a new session if the old one has ended.
+// attach connects a terminal to a session, and reconnects until it ends. If a region does not open it, the server does
+// at once. report is told of changes only. again connects at once, to a new session if the old one has ended.
 export function attach(
   terminal: Terminal,
-  agent: string,
-  show: (state: State, reason: string, region: string) => void,
+  { agent, id, command }: Session,
+  report: (now: Report) => void,
 ): { again: () => void; close: () => void } {
-  const id = sessionOf();
-  const command = new URLSearchParams(location.search).get("command");
+  let last: Report | undefined;
+  const show = (state: Report["state"], reason: string, region: string) => {
+    if (last?.state === state && last.reason === reason && last.region === region) return;
+    last = { state, reason, region };
+    report(last);
+  };
   let ws: WebSocket | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let tries = 0;

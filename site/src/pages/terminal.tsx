@@ -1,16 +1,19 @@
 // A terminal in the browser: the nearest region proxy's node, or the server's, carries it over the mesh to the agent. A
 // reload, a lost connection or a restarted server finds the same session again.
 import { useQuery } from "@tanstack/react-query";
-import type { Terminal } from "@xterm/xterm";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useId, useRef, useState } from "react";
 import { gone, queries } from "~/api/queries";
 import type { WorkspaceAgent } from "~/api/types";
 import { agentNamed } from "~/components/status";
-import { useDark } from "~/components/theme";
+import { TerminalBar } from "~/components/terminal-bar";
+import { connecting, TerminalPane } from "~/components/terminal-pane";
+import { TerminalSearch } from "~/components/terminal-search";
 import { Empty, LinkButton, Loading, Pending } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
-import { attach, openTerminal, type State, themeOf } from "~/lib/terminal";
+import type { Opened } from "~/lib/terminal";
+import { newID, sessionIn } from "~/lib/terminal-session";
+import { readSettings } from "~/lib/terminal-settings";
 
 export default function TerminalPage({
   owner,
@@ -54,62 +57,64 @@ export default function TerminalPage({
     ) : (
       <Loading what="agent" />
     );
-  return <Session key={found.id} agent={found} />;
+  return <Session key={found.id} owner={owner} name={name} agent={found} />;
 }
 
-function Session({ agent }: { agent: WorkspaceAgent }) {
-  const place = useRef<HTMLDivElement>(null);
-  const shown = useRef<Terminal>(null);
-  const again = useRef<() => void>(() => {});
-  const [{ state, reason, region }, setState] = useState<{ state: State; reason: string; region: string }>({
-    state: "connecting",
-    reason: "",
-    region: "",
-  });
-  const isDark = useDark();
-  const font = useQuery(queries.userAppearance()).data?.terminal_font ?? "";
-  const setFont = useRef<(choice: string) => void>(() => {});
-
+function Session({ owner, name, agent }: { owner: string; name: string; agent: WorkspaceAgent }) {
+  const bar = useRef<HTMLElement>(null);
+  const [id] = useState(() => sessionIn(location.search) ?? newID());
+  const [command] = useState(() => new URLSearchParams(location.search).get("command"));
+  const [terminal, setTerminal] = useState<Opened>();
+  const [report, setReport] = useState(connecting);
+  const [settings, setSettings] = useState(readSettings);
+  const [searches, setSearches] = useState(0); // how often the search was asked for since it was closed
+  const search = () => setSearches((n) => n + 1);
+  const help = useId();
   useEffect(() => {
-    const { terminal, setFont: change, close } = openTerminal(place.current!);
-    const session = attach(terminal, agent.id, (state, reason, region) =>
-      setState((old) =>
-        old.state === state && old.reason === reason && old.region === region ? old : { state, reason, region },
-      ),
-    );
-    shown.current = terminal;
-    again.current = session.again;
-    setFont.current = change;
-    return () => {
-      session.close();
-      close();
-    };
-  }, [agent.id]);
-
-  useEffect(() => {
-    if (shown.current) shown.current.options.theme = themeOf(isDark);
-  }, [isDark]);
-
-  useEffect(() => setFont.current(font), [font, agent.id]);
-
-  const waits = state === "connecting" && agent.status !== "connected";
+    const url = new URL(location.href);
+    url.searchParams.set("reconnect", id);
+    history.replaceState(history.state, "", url);
+  }, [id]);
+  const link = new URL(location.pathname, location.origin);
+  if (command) link.searchParams.set("command", command);
+  link.searchParams.set("reconnect", id);
+  const leave = () => bar.current?.querySelector<HTMLElement>("button")?.focus();
   return (
-    <main className="flex h-dvh flex-col bg-white dark:bg-[#0a0d12]" data-terminal={state} data-region={region}>
-      <h1 className="sr-only">Terminal</h1>
-      {(state === "lost" || state === "ended" || waits) && (
-        <div role="status" className="flex flex-wrap items-center gap-3 bg-warn-soft px-3 py-1.5 text-warn">
-          {state === "ended" && "The session has ended."}
-          {state === "lost" &&
-            `Connection lost${reason && ` (${reason})`}. Reconnecting… Your session is still running in the workspace.`}
-          {waits && "Waiting for the agent to connect…"}
-          {!waits && (
-            <button type="button" className="underline" onClick={() => again.current()}>
-              {state === "ended" ? "Open a new session" : "Reconnect now"}
-            </button>
-          )}
-        </div>
-      )}
-      <div ref={place} className="min-h-0 flex-1 p-1" />
-    </main>
+    <div className="flex h-dvh flex-col" data-terminal={report.state} data-region={report.region}>
+      <TerminalBar
+        bar={bar}
+        owner={owner}
+        name={name}
+        agent={agent.name}
+        report={report}
+        link={link.href}
+        help={help}
+        settings={settings}
+        onSettings={setSettings}
+        onSearch={search}
+      />
+      <main className="flex min-h-0 flex-1 flex-col bg-white dark:bg-[#0a0d12]">
+        {searches > 0 && terminal && (
+          <TerminalSearch
+            of={terminal}
+            asked={searches}
+            onClose={() => {
+              setSearches(0);
+              terminal.terminal.focus();
+            }}
+          />
+        )}
+        <TerminalPane
+          agent={agent}
+          id={id}
+          command={command}
+          settings={settings}
+          help={help}
+          onCommand={(what) => (what === "leave" ? leave() : search())}
+          onOpened={setTerminal}
+          onReport={setReport}
+        />
+      </main>
+    </div>
   );
 }

@@ -1,0 +1,76 @@
+// One terminal: what a session shows, and why it does not while it is away.
+import { useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { queries } from "~/api/queries";
+import type { WorkspaceAgent } from "~/api/types";
+import type { Command } from "~/lib/terminal-keys";
+import { attach, type Opened, openTerminal, type Report, themeOf } from "~/lib/terminal";
+import type { Settings } from "~/lib/terminal-settings";
+import { useDark } from "./theme";
+
+interface Props {
+  agent: WorkspaceAgent;
+  id: string; // of the session
+  command: string | null;
+  settings: Settings;
+  help: string; // the id of the text that tells the way out
+  onCommand: (what: Command) => void;
+  onOpened: (opened: Opened | undefined) => void;
+  onReport: (report: Report) => void;
+}
+
+export const connecting: Report = { state: "connecting", reason: "", region: "" };
+
+export function TerminalPane({ agent, id, command, settings, help, onCommand, onOpened, onReport }: Props) {
+  const place = useRef<HTMLDivElement>(null);
+  const opened = useRef<Opened>(null);
+  const again = useRef<() => void>(() => {});
+  const [{ state, reason }, setReport] = useState(connecting);
+  const isDark = useDark();
+  const font = useQuery(queries.userAppearance()).data?.terminal_font ?? "";
+  // Of the last rendering: a terminal outlives those, and is opened once for its session.
+  const now = useRef({ settings, command, onCommand, onOpened, onReport });
+  now.current = { settings, command, onCommand, onOpened, onReport };
+
+  useEffect(() => {
+    const terminal = openTerminal(place.current!, now.current.settings, help, (what) => now.current.onCommand(what));
+    const session = attach(terminal.terminal, { agent: agent.id, id, command: now.current.command }, (next) => {
+      setReport(next);
+      now.current.onReport(next);
+    });
+    opened.current = terminal;
+    again.current = session.again;
+    now.current.onOpened(terminal);
+    return () => {
+      now.current.onOpened(undefined);
+      session.close();
+      terminal.close();
+    };
+  }, [agent.id, id, help]);
+
+  useEffect(() => {
+    if (opened.current) opened.current.terminal.options.theme = themeOf(isDark);
+  }, [isDark, agent.id, id]);
+  useEffect(() => opened.current?.setFont(font), [font, agent.id, id]);
+  useEffect(() => opened.current?.setSettings(settings), [settings, agent.id, id]);
+
+  const waits = state === "connecting" && agent.status !== "connected";
+  return (
+    <div className="flex min-h-0 min-w-0 flex-1 flex-col">
+      {(state === "lost" || state === "ended" || waits) && (
+        <div role="status" className="flex flex-wrap items-center gap-3 bg-warn-soft px-3 py-1.5 text-warn">
+          {state === "ended" && "The session has ended."}
+          {state === "lost" &&
+            `Connection lost${reason && ` (${reason})`}. Reconnecting… Your session is still running in the workspace.`}
+          {waits && "Waiting for the agent to connect…"}
+          {!waits && (
+            <button type="button" className="underline" onClick={() => again.current()}>
+              {state === "ended" ? "Open a new session" : "Reconnect now"}
+            </button>
+          )}
+        </div>
+      )}
+      <div ref={place} className="min-h-0 flex-1 overflow-hidden p-1" />
+    </div>
+  );
+}
