@@ -207,4 +207,83 @@ it("has a bar with its name and state, a search, settings, its link, and a way o
   expect(await other.getByRole("button", { name: "Screen-reader mode" }).getAttribute("aria-pressed")).toBe("true");
   await axe(other, "narrow, dark terminal");
   await fits(other, "narrow terminal");
+}, 240_000); // a hang ends it: these steps take minutes on a very busy machine
+
+it("has tabs and terminals side by side, which a reload and a copied link find again", async () => {
+  const { page, context } = await open(place, token);
+  await start(page);
+  const bar = page.getByRole("banner");
+  const pane = (n: number) => page.getByRole("region", { name: `Terminal ${n}` });
+  const says = (n: number, text: string) => pane(n).locator(".xterm-rows > div", { hasText: text }).first().waitFor();
+  await page.keyboard.type("WHICH=first; echo in-$WHICH\n");
+  await shows(page, "in-first");
+  await bar.getByRole("button", { name: "New tab" }).click();
+  await page.locator('[data-terminal="open"]').waitFor();
+  await page.keyboard.type("WHICH=second; echo in-$WHICH\n"); // the new one has the focus
+  await says(2, "in-second");
+  expect(await pane(1).isVisible()).toBe(false);
+  await bar.getByRole("button", { name: "Split" }).click();
+  await page.locator('[data-terminal="open"]').waitFor();
+  await page.keyboard.type("WHICH=third; echo in-$WHICH\n");
+  await says(3, "in-third");
+  expect(await pane(2).isVisible()).toBe(true);
+  await axe(page, "terminals side by side");
+
+  // With the keyboard alone: out of a terminal, and into another.
+  await page.keyboard.press("Control+Shift+Enter");
+  await expect.poll(() => bar.locator("[aria-current=true]:focus").count()).toBe(1);
+  await bar.getByRole("button", { name: /^Terminal 2/ }).press("Enter");
+  await page.keyboard.type("clear; echo again-$WHICH\n");
+  await says(2, "again-second");
+
+  // The address holds them all; the copied one is that of the terminal with the focus.
+  await page.reload();
+  await page.locator('[data-terminal="open"]').waitFor();
+  await says(2, "again-second");
+  await says(3, "in-third");
+  await bar.getByRole("button", { name: "Copy the link to this terminal" }).click();
+  await bar.getByText("Copied").waitFor({ state: "attached" });
+  const other = await context.newPage();
+  await other.goto(await page.evaluate(() => navigator.clipboard.readText()));
+  await shows(other, "again-second");
+  expect(await other.getByRole("list", { name: "Terminals" }).count()).toBe(0);
+  await other.close();
+
+  // A shell that ends closes its terminal, and a closed terminal leaves its shell.
+  await pane(3).getByRole("textbox").focus();
+  await page.keyboard.type("exit\n");
+  await bar.getByRole("button", { name: "Close terminal 3" }).waitFor({ state: "detached" });
+  await bar.getByRole("button", { name: "Close terminal 2" }).click();
+  await page.getByRole("region", { name: "Terminal", exact: true }).waitFor();
+  await shows(page, "in-first");
+  expect(new URL(page.url()).searchParams.has("tabs")).toBe(false);
+}, 240_000);
+
+it("has the keys that a phone lacks", async () => {
+  const { page } = await open(place, token, { width: 390 });
+  await start(page);
+  const keys = page.getByRole("group", { name: "Keys" });
+  const tap = (name: string) => keys.getByRole("button", { name, exact: true }).click();
+  await page.keyboard.type("clear; say_twice() { echo $1 $1; }; echo ready-$((1+1)); cat\n");
+  await shows(page, "ready-2");
+  await tap("Ctrl");
+  expect(await keys.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")).toBe("true");
+  await page.keyboard.type("c"); // the focus has stayed in the terminal
+  await shows(page, "^C");
+  expect(await keys.getByRole("button", { name: "Ctrl" }).getAttribute("aria-pressed")).toBe("false");
+  await page.keyboard.type("say_tw");
+  await tap("Tab");
+  await page.keyboard.type(" plm");
+  await tap("Left arrow");
+  await page.keyboard.type("u\n");
+  await shows(page, "plum plum");
+  await page.keyboard.type("clear; read -rsn1 got; printf 'got %q\\n' \"$got\"\n");
+  await tap("Esc");
+  await shows(page, "got $'\\E'");
+  await page.keyboard.type("clear\n");
+  await tap("Up arrow");
+  await tap("Up arrow");
+  await shows(page, "read -rsn1");
+  await axe(page, "terminal on a phone");
+  await fits(page, "terminal on a phone");
 });

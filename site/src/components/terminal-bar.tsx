@@ -1,5 +1,5 @@
 // The bar above terminals: whose they are, how they are connected, and what to do with them.
-import { Accessibility, AArrowDown, AArrowUp, Keyboard, Search } from "lucide-react";
+import { Accessibility, AArrowDown, AArrowUp, Columns2, Keyboard, Plus, Search } from "lucide-react";
 import { lazy, type ReactNode, type RefObject, Suspense, useEffect, useState } from "react";
 import { Link } from "wouter";
 import { paths } from "~/lib/path";
@@ -27,9 +27,10 @@ interface Props {
   link: string; // the address of this terminal
   help: string;
   settings: Settings;
-  children?: ReactNode; // more buttons
+  children: ReactNode; // below
   onSettings: (settings: Settings) => void;
   onSearch: () => void;
+  onOpen: ((where: "tab" | "beside") => void) | undefined; // a terminal more; undefined: there are as many as can be
 }
 
 export function TerminalBar(p: Props) {
@@ -66,7 +67,12 @@ export function TerminalBar(p: Props) {
         Ctrl+Shift+Enter leaves the terminal for this bar
       </p>
       <div role="group" aria-label="Terminal" className="flex flex-wrap items-center max-lg:ml-auto">
-        {p.children}
+        <IconButton label="New tab" disabled={!p.onOpen} onClick={() => p.onOpen?.("tab")}>
+          <Plus />
+        </IconButton>
+        <IconButton label="Split" disabled={!p.onOpen} onClick={() => p.onOpen?.("beside")}>
+          <Columns2 />
+        </IconButton>
         <IconButton label="Search (Ctrl+Shift+F)" onClick={p.onSearch}>
           <Search />
         </IconButton>
@@ -89,6 +95,7 @@ export function TerminalBar(p: Props) {
           <Keyboard />
         </IconButton>
       </div>
+      {p.children}
       {helps && (
         <Suspense>
           <Shortcuts onClose={() => setHelps(false)} />

@@ -7,21 +7,30 @@ import type { Command } from "~/lib/terminal-keys";
 import { attach, type Opened, openTerminal, type Report, themeOf } from "~/lib/terminal";
 import type { Settings } from "~/lib/terminal-settings";
 import { useDark } from "./theme";
+import { cx } from "./ui";
 
 interface Props {
   agent: WorkspaceAgent;
   id: string; // of the session
   command: string | null;
   settings: Settings;
+  label: string;
+  look: "alone" | "beside" | "hidden"; // beside others in its tab, or in a tab behind
   help: string; // the id of the text that tells the way out
   onCommand: (what: Command) => void;
   onOpened: (opened: Opened | undefined) => void;
+  onTitle: (title: string) => void; // that the program sets
   onReport: (report: Report) => void;
+  onTyped: (data: string) => string; // what to send for it
+  onFocus: () => void;
 }
+
+const longestTitle = 100; // characters: programs can set any
 
 export const connecting: Report = { state: "connecting", reason: "", region: "" };
 
-export function TerminalPane({ agent, id, command, settings, help, onCommand, onOpened, onReport }: Props) {
+export function TerminalPane(p: Props) {
+  const { agent, id, settings, help } = p;
   const place = useRef<HTMLDivElement>(null);
   const opened = useRef<Opened>(null);
   const again = useRef<() => void>(() => {});
@@ -29,15 +38,21 @@ export function TerminalPane({ agent, id, command, settings, help, onCommand, on
   const isDark = useDark();
   const font = useQuery(queries.userAppearance()).data?.terminal_font ?? "";
   // Of the last rendering: a terminal outlives those, and is opened once for its session.
-  const now = useRef({ settings, command, onCommand, onOpened, onReport });
-  now.current = { settings, command, onCommand, onOpened, onReport };
+  const now = useRef(p);
+  now.current = p;
 
   useEffect(() => {
     const terminal = openTerminal(place.current!, now.current.settings, help, (what) => now.current.onCommand(what));
-    const session = attach(terminal.terminal, { agent: agent.id, id, command: now.current.command }, (next) => {
-      setReport(next);
-      now.current.onReport(next);
-    });
+    const session = attach(
+      terminal.terminal,
+      { agent: agent.id, id, command: now.current.command },
+      (next) => {
+        setReport(next);
+        now.current.onReport(next);
+      },
+      (data) => now.current.onTyped(data),
+    );
+    terminal.terminal.onTitleChange((title) => now.current.onTitle(title.slice(0, longestTitle)));
     opened.current = terminal;
     again.current = session.again;
     now.current.onOpened(terminal);
@@ -56,7 +71,15 @@ export function TerminalPane({ agent, id, command, settings, help, onCommand, on
 
   const waits = state === "connecting" && agent.status !== "connected";
   return (
-    <div className="flex min-h-0 min-w-0 flex-1 flex-col">
+    <section
+      aria-label={p.label}
+      onFocus={p.onFocus}
+      className={cx(
+        "min-h-0 min-w-0 flex-1 flex-col",
+        p.look === "hidden" ? "hidden" : "flex",
+        p.look === "beside" && "border border-line focus-within:border-accent",
+      )}
+    >
       {(state === "lost" || state === "ended" || waits) && (
         <div role="status" className="flex flex-wrap items-center gap-3 bg-warn-soft px-3 py-1.5 text-warn">
           {state === "ended" && "The session has ended."}
@@ -71,6 +94,6 @@ export function TerminalPane({ agent, id, command, settings, help, onCommand, on
         </div>
       )}
       <div ref={place} className="min-h-0 flex-1 overflow-hidden p-1" />
-    </div>
+    </section>
   );
 }

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { commandOf } from "./terminal-keys";
+import { commandOf, ctrlOf, sequenceOf } from "./terminal-keys";
 
 const press = (code: string, ...held: ("ctrlKey" | "shiftKey" | "altKey" | "metaKey")[]) =>
   commandOf({
@@ -22,4 +22,24 @@ it("takes two keys from the program in a terminal, and no other", () => {
   }
   expect(press("Escape", "ctrlKey", "shiftKey")).toBeUndefined();
   expect(press("constructor", "ctrlKey", "shiftKey")).toBeUndefined();
+});
+
+it("sends what xterm sends for the keys that phones lack", () => {
+  const plain = { application: false, ctrl: false };
+  expect(sequenceOf("Escape", plain)).toBe("\x1b");
+  expect(sequenceOf("Tab", plain)).toBe("\t");
+  expect(sequenceOf("Up", plain)).toBe("\x1b[A");
+  expect(sequenceOf("Left", { application: true, ctrl: false })).toBe("\x1bOD");
+  expect(sequenceOf("Right", { application: true, ctrl: true })).toBe("\x1b[1;5C");
+});
+
+it("holds Ctrl for the next key only, and not for the terminal's own answers", () => {
+  expect(ctrlOf("c")).toBe("\x03");
+  expect(ctrlOf("C")).toBe("\x03");
+  expect(ctrlOf("[")).toBe("\x1b");
+  expect(ctrlOf("\\")).toBe("\x1c");
+  expect(ctrlOf(" ")).toBe("\0");
+  expect(ctrlOf("?")).toBe("\x7f");
+  for (const same of ["1", "\r", "é", "日", "ls", "\x1b"]) expect(ctrlOf(same)).toBe(same);
+  for (const answer of ["\x1b[?1;2c", "\x1b[A"]) expect(ctrlOf(answer)).toBeUndefined();
 });

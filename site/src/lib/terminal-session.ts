@@ -1,12 +1,6 @@
-// The ids of terminal sessions in a page's address: the same id reopens the same shell.
-const isID = (text: string | null): text is string =>
+// The ids of terminal sessions: the same id reopens the same shell.
+export const isID = (text: string | null): text is string =>
   text !== null && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
-
-// sessionIn is the session that an address names.
-export function sessionIn(search: string): string | undefined {
-  const id = new URLSearchParams(search).get("reconnect");
-  return isID(id) ? id : undefined;
-}
 
 // newID is a random UUID. Pages without TLS have no randomUUID.
 export function newID(): string {

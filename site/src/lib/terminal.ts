@@ -118,20 +118,21 @@ export function openTerminal(
   });
   terminal.open(place);
   terminal.textarea?.setAttribute("aria-describedby", help);
-  fit.fit();
-  terminal.focus();
-  const observer = new ResizeObserver(() => fit.fit());
+  // A terminal that is hidden keeps its size, and its program need not draw for another.
+  const fits = () => place.clientWidth > 0 && fit.fit();
+  fits();
+  const observer = new ResizeObserver(fits);
   observer.observe(place);
   return {
     terminal,
     setFont: (choice) => {
       terminal.options.fontFamily = familyOf(choice);
-      fit.fit(); // letters of another width
+      fits(); // letters of another width
     },
     setSettings: ({ size, reader }) => {
       terminal.options.fontSize = size;
       terminal.options.screenReaderMode = reader;
-      fit.fit();
+      fits();
     },
     find: (text, direction) => {
       if (!text) return search.clearDecorations();
@@ -189,6 +190,7 @@ export function attach(
   terminal: Terminal,
   { agent, id, command }: Session,
   report: (now: Report) => void,
+  typed: (data: string) => string, // what to send for what the user types
 ): { again: () => void; close: () => void } {
   let last: Report | undefined;
   const show = (state: Report["state"], reason: string, region: string) => {
@@ -243,7 +245,7 @@ export function attach(
     };
   };
   const listening = [
-    terminal.onData((data) => say({ data })),
+    terminal.onData((data) => say({ data: typed(data) })),
     terminal.onBinary((data) => say({ data })),
     terminal.onResize(({ rows, cols }) => say({ height: rows, width: cols })),
   ];
