@@ -145,11 +145,15 @@ func (a *apps) ask(ctx context.Context, req VisitRequest) (resp VisitResponse, e
 	if req.Node == uuid.Nil {
 		req.Node = node.ID()
 	}
-	route := visits
-	if req.SSH != nil {
-		route = sshVisits
+	switch {
+	case req.SSH != nil:
+		err = a.server.PostAsProxy(ctx, sshVisits, req, &resp)
+	case req.Terminal != nil || req.Visit != "": // a terminal's token works once, and keep repeats renewals
+		err = a.server.PostAsProxy(ctx, visits, req, &resp)
+	default:
+		err = a.server.AskAsProxy(ctx, visits, req, &resp)
 	}
-	return resp, a.server.PostAsProxy(ctx, route, req, &resp)
+	return resp, err
 }
 
 // Decide implements appproxy.Judge.
@@ -186,7 +190,8 @@ func unreachable(err error) error {
 // Redeem implements appproxy.Judge.
 func (a *apps) Redeem(ctx context.Context, x appproxy.Exchange) (secret.Token, error) {
 	var resp RedeemResponse
-	if err := a.server.PostAsProxy(ctx, appCodes, x, &resp); err != nil {
+	// A code works once: if the answer with the token is lost, the next one has none, and the browser gets another code.
+	if err := a.server.AskAsProxy(ctx, appCodes, x, &resp); err != nil {
 		return "", unreachable(err)
 	}
 	return resp.Token, nil

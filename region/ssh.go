@@ -92,7 +92,7 @@ func (h sshHouse) askKey(ctx context.Context, req SSHKeyRequest, key ssh.PublicK
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return resp, h.server.PostAsProxy(ctx, sshKeys, req, &resp)
+	return resp, h.server.AskAsProxy(ctx, sshKeys, req, &resp)
 }
 
 // sshVisitor is an SSH client that has signed in.

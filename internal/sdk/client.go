@@ -166,7 +166,10 @@ func create[T any](ctx context.Context, c *Client, path string, body any) (T, er
 const jsonType = "application/json"
 
 // request is one request below /api/v2.
-type request struct{ method, path, contentType, key string }
+type request struct {
+	method, path, contentType, key string
+	harmless                       bool // it may be repeated, although it is not a GET
+}
 
 // do sends one JSON request below /api/v2. A nil into ignores the answer's body.
 func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
@@ -217,7 +220,7 @@ func (c *Client) roundTrip(ctx context.Context, req request, body io.Reader) (*h
 		req.key = ""
 	}
 	all := attempts{keyed: req.key != "", waiting: c.waiting}
-	all.harmless = req.method == http.MethodGet || req.method == http.MethodHead
+	all.harmless = req.harmless || req.method == http.MethodGet || req.method == http.MethodHead
 	all.upload = body != nil && req.contentType != jsonType
 	all.try = func() (*http.Response, error) {
 		if err := rewind(); err != nil {

@@ -116,6 +116,12 @@ func (c *Client) PostAsProxy(ctx context.Context, route string, body, into any) 
 	return c.do(ctx, http.MethodPost, "workspaceproxies/me/"+route, body, into)
 }
 
+// AskAsProxy is PostAsProxy for a question that may be asked again: it is repeated like a GET if its answer is lost.
+func (c *Client) AskAsProxy(ctx context.Context, route string, body, into any) error {
+	path := "workspaceproxies/me/" + route
+	return c.call(ctx, request{method: http.MethodPost, path: path, contentType: jsonType, harmless: true}, body, into)
+}
+
 // TerminalTokenParam is the query parameter with which a browser brings a signed token to a region proxy's terminal.
 const TerminalTokenParam = "coder_terminal_token"
 
