@@ -98,7 +98,7 @@ func (f *flow) finish() {
 func TestServersAreKilled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, "--provisioner-daemons=0")
-	l := f.load().withRegion()
+	l := f.load().withApps()
 	for i, victim := range f.servers {
 		l.during(fmt.Sprint("kill ", i), func() {
 			killed := time.Now()
@@ -115,13 +115,15 @@ func TestServersAreKilled(t *testing.T) {
 	l.end()
 }
 
-// load is what goes on while servers come and go: a direct and a relayed session, a terminal and a stream of events in a page, an external
-// provisioner, and requests.
+// load is what goes on while servers come and go: a direct and a relayed session, a terminal, an app and a stream of
+// events in a page, an external provisioner, and requests.
 type load struct {
 	f               *fleet
 	direct, relayed *flow
 	terminal        *terminalPage
-	regional        *terminalPage // at a region proxy, which no server's end may cut; nil without one
+	app             *appPage      // nil without apps, as those that follow
+	regional        *terminalPage // at a region proxy, which no server's end may cut
+	regionalApp     *appPage      // as regional
 	events          *eventsPage
 	released        *eventsMark // when the build was released; nil before
 	builds          int
@@ -145,9 +147,15 @@ func (f *fleet) load() *load {
 	return l
 }
 
-// withRegion also opens a terminal at a region proxy.
-func (l *load) withRegion() *load {
-	l.regional = l.f.regionTerminalPage("dev")
+// withApps also opens an app through the balancer, and a terminal and the app at a region proxy.
+func (l *load) withApps() *load {
+	port := l.f.echoApp()
+	l.f.front.pin("127.0.0.1:" + l.f.servers[0].port)
+	l.app = l.f.appPage("dev", port)
+	at, _ := l.f.runRegion("eu")
+	l.regional = l.f.regionTerminalPage(at, "dev")
+	l.regionalApp = l.f.regionAppPage(at, "dev", port)
+	l.f.front.pin("")
 	return l
 }
 
@@ -196,8 +204,10 @@ func (l *load) during(what string, change func()) {
 	change()
 	f.t.Logf("%s: the direct session was silent for %s, the relayed one for %s", what, l.direct.quiet(), l.relayed.quiet())
 	l.terminal.lives(strings.ReplaceAll(what, " ", "-"))
-	if l.regional != nil {
+	if l.app != nil {
 		l.regional.stays(strings.ReplaceAll(what, " ", "-"))
+		through, region := l.app.lives(what), l.regionalApp.lives(what)
+		f.t.Logf("%s: the app was silent for %s through the balancer, for %s at the region", what, through, region)
 	}
 	if l.released == nil {
 		l.release()
@@ -233,6 +243,10 @@ func (l *load) end() {
 	l.events.heard(l.f.t)
 	l.direct.finish()
 	l.relayed.finish()
+	if l.app != nil {
+		l.app.end(false)
+		l.regionalApp.end(true)
+	}
 }
 
 // restart stops a server with SIGTERM and starts it again.
@@ -248,7 +262,7 @@ func (f *fleet) restart(s *server) {
 func TestServersAreRestarted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, "--provisioner-daemons=0", "--drain-delay=1s")
-	l := f.load().withRegion().requests()
+	l := f.load().withApps().requests()
 	for i, s := range f.servers {
 		l.during(fmt.Sprint("restart ", i), func() { f.restart(s) })
 	}

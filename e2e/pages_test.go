@@ -6,7 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -37,10 +42,9 @@ func (f *fleet) terminalPage(workspace string) *terminalPage {
 	return p
 }
 
-// regionTerminalPage opens a terminal in a workspace at a new region.
-func (f *fleet) regionTerminalPage(workspace string) *terminalPage {
+// regionTerminalPage opens a terminal in a workspace at a region.
+func (f *fleet) regionTerminalPage(at, workspace string) *terminalPage {
 	f.t.Helper()
-	at, _ := f.runRegion("eu")
 	p := &terminalPage{f: f, agent: uuid.MustParse(f.workspace(workspace).agentID()), terminal: uuid.New()}
 	opened, _ := f.openAtRegion(at, p.agent, p.terminal)
 	p.ws = opened.ws
@@ -57,6 +61,11 @@ func (p *terminalPage) exchange(command, want string) error {
 	if err := p.ws.WriteBinary(ctx, fmt.Appendf(nil, `{"data":%q}`, command+"\r")); err != nil {
 		return err
 	}
+	return p.shows(ctx, want)
+}
+
+// shows waits until the terminal shows a text.
+func (p *terminalPage) shows(ctx context.Context, want string) error {
 	var shown []byte
 	for !bytes.Contains(shown, []byte(want)) {
 		data, err := p.ws.ReadAny(ctx)
@@ -68,7 +77,8 @@ func (p *terminalPage) exchange(command, want string) error {
 	return nil
 }
 
-// lives fails the test unless the page shows the same shell as before. It opens the terminal again if its connection has ended.
+// lives fails the test unless the page shows the same shell as before. It opens the terminal again if its connection
+// has ended, and then wants the screen as it was.
 func (p *terminalPage) lives(what string) {
 	p.f.t.Helper()
 	for again := false; ; again = true {
@@ -79,7 +89,17 @@ func (p *terminalPage) lives(what string) {
 		if p.ws.CloseNow(); again && errors.Is(err, context.DeadlineExceeded) {
 			p.f.t.Fatalf("%s: the terminal: %v", what, err)
 		}
+		begin := time.Now()
 		p.ws = p.f.open(p.agent, p.terminal).ws
+		ctx, cancel := context.WithTimeout(p.f.t.Context(), settle)
+		err = p.shows(ctx, "marked")
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			p.f.t.Fatalf("%s: the terminal's screen: %v", what, err)
+		} else if err != nil {
+			continue // this server has ended, too
+		}
+		p.f.t.Logf("%s: the terminal showed its screen again %s after it connected", what, time.Since(begin))
 	}
 }
 
@@ -88,6 +108,213 @@ func (p *terminalPage) stays(what string) {
 	p.f.t.Helper()
 	if err := p.exchange(fmt.Sprintf("echo %q-$kept", "stays-"+what), "stays-"+what+"-this-very-shell"); err != nil {
 		p.f.t.Errorf("%s: the terminal: %v", what, err)
+	}
+}
+
+// appPage is a page of an app in a workspace. It keeps a websocket open, opens it again when it ends, and requests a
+// file of the app all the time.
+type appPage struct {
+	t       *testing.T
+	what    string // for people
+	page    *http.Request
+	client  *http.Client // has the cookies of the page
+	program http.Header  // for the websocket
+	stop    func() error // ends the page, and returns that a websocket hung, if one did
+
+	mu       sync.Mutex
+	rounds   int           // echoes and files that have come
+	reopened int           // how often
+	refused  []error       // requests for the file that failed
+	last     time.Time     // when the last round ended
+	gap      time.Duration // the longest time between two rounds since lives was called
+}
+
+// echoApp is an app that echoes what its websockets send. Workspaces are processes on this machine, so it listens in
+// them, too.
+func (f *fleet) echoApp() (port string) {
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			fmt.Fprint(w, "app at "+r.URL.Path)
+			return
+		}
+		ws, err := websock.Accept(w, r, websock.AcceptOptions{PingInterval: -1})
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		for {
+			data, err := ws.Read(r.Context())
+			if err != nil || ws.Write(r.Context(), data) != nil {
+				return
+			}
+		}
+	}))
+	f.t.Cleanup(app.Close)
+	_, port, _ = strings.Cut(app.Listener.Addr().String(), ":")
+	return port
+}
+
+// appPage opens a port of a workspace through the balancer, at the host of the port.
+func (f *fleet) appPage(workspace, port string) *appPage {
+	f.t.Helper()
+	front := f.front.Addr().String()
+	_, frontPort, _ := strings.Cut(front, ":")
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, front)
+	}}
+	base := fmt.Sprintf("http://%s--main--%s--ada.localhost:%s/", port, workspace, frontPort)
+	token := http.Header{sdk.SessionHeader: {f.token}}
+	return f.startAppPage("the app through the balancer", base, &http.Client{Transport: transport}, token, token)
+}
+
+// regionAppPage opens a port of a workspace at a region proxy, by path.
+func (f *fleet) regionAppPage(at, workspace, port string) *appPage {
+	f.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	server, err := url.Parse(f.url())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	jar.SetCookies(server, []*http.Cookie{{Name: "coder_session_token", Value: f.token, Path: "/"}})
+	client := &http.Client{Transport: &http.Transport{}, Jar: jar}
+	base := at + "/@ada/" + workspace + "/apps/" + port + "/"
+	return f.startAppPage("the app at the region", base, client, http.Header{"Accept": {"text/html"}}, nil)
+}
+
+// startAppPage signs the visitor in, which may lead to another address, and begins to use the page there.
+func (f *fleet) startAppPage(what, base string, client *http.Client, browser, program http.Header) *appPage {
+	f.t.Helper()
+	f.t.Cleanup(client.CloseIdleConnections)
+	p := &appPage{t: f.t, what: what, client: client, program: program}
+	var err error
+	if p.page, err = http.NewRequestWithContext(f.t.Context(), http.MethodGet, base, nil); err != nil {
+		f.t.Fatal(err)
+	}
+	p.page.Header = browser
+	testwait.Until(f.t, what, func() error {
+		at, err := p.file(f.t.Context())
+		if err == nil {
+			p.page.URL = at
+		}
+		return err
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	p.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	f.t.Cleanup(func() { _ = p.stop() }) // end reports it
+	p.last = time.Now()
+	go func() { done <- p.use(ctx) }()
+	p.lives("at the beginning")
+	return p
+}
+
+// file requests the page, and returns where it is.
+func (p *appPage) file(ctx context.Context) (*url.URL, error) {
+	resp, err := p.client.Do(p.page.Clone(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ok := err == nil && resp.StatusCode == http.StatusOK && string(body) == "app at /"
+	return resp.Request.URL, testwait.Unless(ok, "%s %q, %v", resp.Status, body, err)
+}
+
+// use keeps the websocket open until ctx ends. It returns an error if one neither echoes nor ends.
+func (p *appPage) use(ctx context.Context) error {
+	for tick := time.Tick(100 * time.Millisecond); ; {
+		opts := websock.DialOptions{Header: p.program, HTTPClient: p.client, PingInterval: -1}
+		ws, err := websock.Dial(ctx, p.page.URL.JoinPath("ws"), opts)
+		if err == nil {
+			err = p.echo(ctx, ws, tick)
+			ws.CloseNow()
+			p.mu.Lock()
+			p.reopened++
+			p.mu.Unlock()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, context.DeadlineExceeded):
+			return err
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// echo sends texts over a websocket and wants them back, and requests the file, until one of them fails.
+func (p *appPage) echo(ctx context.Context, ws *websock.Conn, tick <-chan time.Time) error {
+	for n := 0; ; n++ {
+		limited, cancel := context.WithTimeout(ctx, settle)
+		text := fmt.Sprint("echo ", n)
+		err := ws.Write(limited, []byte(text))
+		var got []byte
+		if err == nil {
+			got, err = ws.Read(limited)
+		}
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", text, p.what, err)
+		} else if string(got) != text {
+			return fmt.Errorf("%s of %s is %q", text, p.what, got)
+		}
+		_, err = p.file(ctx)
+		p.mu.Lock()
+		if err != nil && ctx.Err() == nil {
+			p.refused = append(p.refused, err)
+		}
+		now := time.Now()
+		p.gap, p.last = max(p.gap, now.Sub(p.last)), now
+		p.rounds++
+		p.mu.Unlock()
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// lives waits until the websocket has echoed more, and returns for how long it did not since the last call.
+func (p *appPage) lives(what string) time.Duration {
+	p.t.Helper()
+	p.mu.Lock()
+	before := p.rounds
+	p.mu.Unlock()
+	testwait.Until(p.t, what+": "+p.what+" goes on", func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return testwait.Unless(p.rounds > before+2, "%d rounds, %d before; refused: %v", p.rounds, before, p.refused)
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gap := p.gap
+	p.gap = 0
+	return gap
+}
+
+// end ends the page. It fails the test if a websocket hung, and unless websockets ended with their servers or, if the
+// page is at a region, did not.
+func (p *appPage) end(regional bool) {
+	p.t.Helper()
+	if err := p.stop(); err != nil {
+		p.t.Error(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lost := p.reopened - 1 // the last one ended with the page
+	p.t.Logf("%s: %d rounds, %d websockets ended, requests failed: %v", p.what, p.rounds, lost, p.refused)
+	if regional != (lost == 0) {
+		p.t.Errorf("%s: %d websockets ended", p.what, lost)
 	}
 }
 
