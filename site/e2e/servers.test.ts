@@ -1,7 +1,9 @@
 // Two servers on one database, as the Health and Mesh pages show them.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
+import { Balancer } from "./balancer";
 import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api, run, Server, until } from "./server";
 
@@ -77,6 +79,119 @@ it("is usable at 390 px, in the dark", async () => {
     await axe(page, `${path} with two servers at 390 px`);
   }
 });
+
+interface Build {
+  build_number: number;
+}
+
+const outage = /Cannot reach the server/;
+
+// shows waits for a text in a terminal.
+const shows = (page: Page, text: string) =>
+  page.waitForFunction(
+    (t) =>
+      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+        (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t),
+      ),
+    text,
+  );
+
+const types = async (page: Page, text: string) => {
+  await page.locator('[data-terminal="open"]').waitFor();
+  await page.locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type(text);
+};
+
+const slow = 300_000; // ms, for commands on a busy machine
+const asked = { expect: /to another host|dynamically imported module/ }; // the shared server's own address
+
+it(
+  "goes on at another server when one behind a load balancer dies",
+  async () => {
+    const balancer = await Balancer.start([second.place.port, first.port]);
+    try {
+      const front = { ...first, url: balancer.url };
+      await run(first, ["create", "kept", "-t", "process", "-y"]);
+      await run(first, ["create", "seen", "-t", "process", "-y"]);
+      const workspace = (await open(front, token, asked)).page;
+      const status = workspace.getByRole("heading", { level: 1 });
+      await workspace.goto("/@ada/seen");
+      await status.getByText("Running").waitFor();
+      const terminal = (await open(front, token, asked)).page;
+      await terminal.goto("/@ada/kept/terminal");
+      await types(terminal, "KEPT=yes; echo before-$((6*7))\n");
+      await shows(terminal, "before-42");
+      let loads = 0;
+      for (const page of [workspace, terminal]) page.on("load", () => loads++);
+
+      const again = terminal.waitForEvent("websocket");
+      await second.stop("SIGKILL");
+      await again;
+      await types(terminal, "echo still-$KEPT\n");
+      await shows(terminal, "still-yes");
+      await shows(terminal, "before-42");
+      await run(first, ["stop", "seen", "-y"]);
+      await status.getByText("Stopped").waitFor();
+      await workspace.getByText(outage).first().waitFor({ state: "detached" });
+      expect(loads).toBe(0);
+
+      // A page whose code was lost with its server opens nevertheless, and does not take this for an update.
+      const lost = (await open(front, token, asked)).page;
+      await lost.goto("/workspaces");
+      await lost.getByRole("link", { name: "kept", exact: true }).waitFor();
+      await lost.route(/assets\/templates-.*\.js/, (route) => route.abort("connectionreset"), { times: 1 });
+      await lost.getByRole("link", { name: "Templates", exact: true }).click();
+      await lost.getByRole("heading", { level: 1, name: "Templates" }).waitFor();
+    } finally {
+      balancer.close();
+    }
+    await second.start();
+  },
+  slow,
+);
+
+it(
+  "reports that no server behind a load balancer answers, and goes on when one does",
+  async () => {
+    const balancer = await Balancer.start([first.port]);
+    try {
+      const front = { ...first, url: balancer.url };
+      const workspace = (await open(front, token, asked)).page;
+      const status = workspace.getByRole("heading", { level: 1 });
+      await workspace.goto("/@ada/seen");
+      await status.getByText("Stopped").waitFor();
+      const other = (await open(front, token, asked)).page;
+      await other.goto("/workspaces");
+      await other.getByRole("link", { name: "kept", exact: true }).waitFor();
+      let loads = 0;
+      workspace.on("load", () => loads++);
+
+      // Pages say it, also about an action that no server answers.
+      balancer.lead([]);
+      await workspace.getByText(outage).first().waitFor();
+      await other.getByRole("link", { name: "Provisioners", exact: true }).click();
+      await other.getByRole("heading", { level: 1, name: "Cannot reach the server" }).waitFor();
+      expect(await other.getByText("The server was updated").count()).toBe(0);
+      const refused = workspace.waitForResponse((r) => r.request().method() === "POST" && r.status() === 502);
+      await workspace.getByRole("button", { name: "Start", exact: true }).click();
+      await refused;
+
+      // What was in flight is done once, or the page says that it was not.
+      balancer.lead([first.port]);
+      const reported = workspace.getByRole("alert").filter({ hasText: "502" });
+      await status.getByText("Running").or(reported).first().waitFor();
+      const done = (await reported.count()) === 0;
+      const seen = await api<{ latest_build: Build }>(first, token, "GET", "users/me/workspace/seen");
+      expect(seen.latest_build.build_number).toBe(done ? 3 : 2);
+      await workspace.getByText(outage).first().waitFor({ state: "detached" });
+      await other.getByRole("heading", { level: 1, name: "Provisioners" }).waitFor();
+      expect(loads).toBe(0);
+    } finally {
+      balancer.close();
+    }
+  },
+  slow,
+);
 
 it("says what to do about a server that was killed", async () => {
   await second.stop("SIGKILL");
