@@ -17,12 +17,6 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// checkNames are the names of sections in the settings, which are those that other programs for this API know.
-var checkNames = map[string]string{
-	"access_url": "AccessURL", "database": "Database", "relay": "DERP", "provisioners": "ProvisionerDaemons", "servers": "Servers",
-	"websocket": "Websocket", "workspace_proxy": "WorkspaceProxy",
-}
-
 const dismissedKey = "health_dismissed"
 
 // storedDismissed returns the names of the sections that are dismissed.
@@ -56,7 +50,7 @@ func (s *Service) readDismissed(ctx context.Context) {
 func settingsOf(sections []string) sdk.HealthSettings {
 	var out sdk.HealthSettings
 	for _, section := range sections {
-		out.DismissedHealthchecks = append(out.DismissedHealthchecks, checkNames[section])
+		out.DismissedHealthchecks = append(out.DismissedHealthchecks, sdk.HealthChecks[section])
 	}
 	slices.Sort(out.DismissedHealthchecks)
 	return out
@@ -116,14 +110,14 @@ func parseDismissed(names []string) ([]string, error) {
 	sections := []string{}
 	for _, name := range names {
 		section := ""
-		for key, known := range checkNames {
+		for key, known := range sdk.HealthChecks {
 			if name == known || name == key {
 				section = key
 			}
 		}
 		if section == "" {
 			return nil, fault.New(fault.Invalid, "There is no health check %q.", name).
-				WithField("dismissed_healthchecks", "must be of "+strings.Join(slices.Sorted(maps.Values(checkNames)), ", "))
+				WithField("dismissed_healthchecks", "must be of "+strings.Join(slices.Sorted(maps.Values(sdk.HealthChecks)), ", "))
 		}
 		if !slices.Contains(sections, section) {
 			sections = append(sections, section)

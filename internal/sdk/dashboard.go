@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -174,6 +175,16 @@ func (c *Client) MeshPeers(ctx context.Context) (MeshPeersResponse, error) {
 
 func (c *Client) Health(ctx context.Context) (HealthReport, error) {
 	return get[HealthReport](ctx, c, "debug/health")
+}
+
+// HealthSettings returns which health checks are dismissed.
+func (c *Client) HealthSettings(ctx context.Context) (HealthSettings, error) {
+	return get[HealthSettings](ctx, c, "debug/health/settings")
+}
+
+// UpdateHealthSettings replaces the health checks that are dismissed, and returns them.
+func (c *Client) UpdateHealthSettings(ctx context.Context, s HealthSettings) (HealthSettings, error) {
+	return send[HealthSettings](ctx, c, http.MethodPut, "debug/health/settings", s)
 }
 
 func (c *Client) ApplicationsHost(ctx context.Context) (ApplicationsHost, error) {

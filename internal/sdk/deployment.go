@@ -131,6 +131,12 @@ type TasksResponse struct {
 	Count int       `json:"count"`
 }
 
+// HealthChecks has the sections of a HealthReport with their names in HealthSettings, which are those that other programs for this API know.
+var HealthChecks = map[string]string{
+	"access_url": "AccessURL", "database": "Database", "relay": "DERP", "provisioners": "ProvisionerDaemons", "servers": "Servers",
+	"websocket": "Websocket", "workspace_proxy": "WorkspaceProxy",
+}
+
 // HealthSettings name the health checks that are dismissed: their findings do not count for the report's severity.
 type HealthSettings struct {
 	DismissedHealthchecks List[string] `json:"dismissed_healthchecks"` // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy

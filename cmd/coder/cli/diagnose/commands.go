@@ -9,5 +9,5 @@ import (
 
 // Commands returns the commands that diagnose problems.
 func Commands(g *global.Flags) []*cobra.Command {
-	return []*cobra.Command{netcheckCmd(g), doctorCmd(g), supportCmd(g)}
+	return []*cobra.Command{netcheckCmd(g), doctorCmd(g), healthCmd(g), supportCmd(g)}
 }
