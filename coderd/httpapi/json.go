@@ -156,12 +156,34 @@ func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 	return n, nil
 }
 
-// NoAfterID refuses after_id, because lists here are paged by offset. Some clients send an id of zeros to mean none.
+// NoAfterID refuses after_id, for logs, which are paged by offset and time. Some clients send an id of zeros to mean none.
 func NoAfterID(r *http.Request) error {
 	if text := r.URL.Query().Get("after_id"); text != "" && text != uuid.Nil.String() {
-		return fault.New(fault.Invalid, "Lists cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
+		return fault.New(fault.Invalid, "This list cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
 	}
 	return nil
+}
+
+// AfterID returns the id of the last row that the client has read, if the request asks for the rows after it, and nil if not. Some clients
+// send an id of zeros to mean none. listed reports whether the list has, or had, a row with the id that the client may see; if not, AfterID
+// returns the same fault for rows elsewhere and rows that do not exist.
+func AfterID(r *http.Request, listed func(id uuid.UUID) (bool, error)) (*uuid.UUID, error) {
+	text := r.URL.Query().Get("after_id")
+	if text == "" || text == uuid.Nil.String() {
+		return nil, nil
+	}
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != 36 {
+		return nil, fault.New(fault.Invalid, "%.64q is not an id.", text).WithField("after_id", "must be a UUID")
+	}
+	switch found, err := listed(id); {
+	case err != nil:
+		return nil, fmt.Errorf("look up after_id: %w", err)
+	case !found:
+		return nil, fault.New(fault.Invalid, "The list cannot be continued after %s, because it has no such entry.", id).
+			WithField("after_id", "must be the id of an entry of this list: read it again from its start, or use limit and offset")
+	}
+	return &id, nil
 }
 
 // QueryBool returns a boolean from the query: present without a value means true, absent means false.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -48,13 +50,19 @@ func sent(buf *bytes.Buffer, w http.ResponseWriter) bool {
 	return err == nil
 }
 
+// Page is the part of a list that a request asks for: up to Limit rows, without the first Offset ones, of all rows or of those after After.
+type Page struct {
+	Limit, Offset int32
+	After         *uuid.UUID
+}
+
 // Paged reads one page of a list whose rows each contain the total count, and returns that count too. Beyond the end a query
 // returns no row with the count, so Paged reads the first row.
-func Paged[T any](limit, offset int, read func(limit, offset int32) ([]T, error), total func(T) int64) (rows []T, count int, err error) {
-	rows, err = read(int32(limit), int32(offset))
+func Paged[T any](page Page, read func(Page) ([]T, error), total func(T) int64) (rows []T, count int, err error) {
+	rows, err = read(page)
 	first := rows
-	if err == nil && len(rows) == 0 && offset > 0 {
-		first, err = read(1, 0)
+	if err == nil && len(rows) == 0 && (page.Offset > 0 || page.After != nil) {
+		first, err = read(Page{Limit: 1})
 	}
 	if err != nil || len(first) == 0 {
 		return rows, 0, err

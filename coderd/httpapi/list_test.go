@@ -76,7 +76,7 @@ func TestPaged(t *testing.T) {
 	t.Parallel()
 	all := []string{"a", "b", "c"}
 	for _, c := range []struct {
-		limit, offset int
+		limit, offset int32
 		all           []string
 		want          string
 		count, reads  int
@@ -85,17 +85,17 @@ func TestPaged(t *testing.T) {
 		{2, 0, nil, "", 0, 1}, {2, 5, nil, "", 0, 2},
 	} {
 		reads := 0
-		rows, count, err := httpapi.Paged(c.limit, c.offset, func(limit, offset int32) ([]string, error) {
+		rows, count, err := httpapi.Paged(httpapi.Page{Limit: c.limit, Offset: c.offset}, func(p httpapi.Page) ([]string, error) {
 			reads++
-			from := min(int(offset), len(c.all))
-			return c.all[from:min(from+int(limit), len(c.all))], nil
+			from := min(int(p.Offset), len(c.all))
+			return c.all[from:min(from+int(p.Limit), len(c.all))], nil
 		}, func(string) int64 { return int64(len(c.all)) })
 		if got := strings.Join(rows, ""); err != nil || got != c.want || count != c.count || reads != c.reads {
 			t.Errorf("%d from %d of %v: %q of %d in %d reads, %v", c.limit, c.offset, c.all, got, count, reads, err)
 		}
 	}
 	broken := errors.New("the database is away")
-	if _, _, err := httpapi.Paged(1, 0, func(int32, int32) ([]string, error) { return nil, broken }, nil); !errors.Is(err, broken) {
+	if _, _, err := httpapi.Paged(httpapi.Page{Limit: 1}, func(httpapi.Page) ([]string, error) { return nil, broken }, nil); !errors.Is(err, broken) {
 		t.Errorf("a failed read: %v", err)
 	}
 }

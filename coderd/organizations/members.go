@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/lookup"
@@ -47,7 +48,14 @@ func (s *Service) listMembers(w http.ResponseWriter, r *http.Request) error {
 
 // page reads limit, offset and search, and one page of members.
 func (s *Service) page(r *http.Request, org uuid.UUID, active bool) ([]dbsqlc.ListOrganizationMembersRow, int, error) {
-	if err := httpapi.NoAfterID(r); err != nil {
+	after, err := httpapi.AfterID(r, func(id uuid.UUID) (bool, error) {
+		_, err := s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{OrganizationID: org, UserID: id})
+		if database.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
 		return nil, 0, err
 	}
 	limit, err := httpapi.QueryInt(r, "limit", maxPage, 1<<30)
@@ -66,8 +74,9 @@ func (s *Service) page(r *http.Request, org uuid.UUID, active bool) ([]dbsqlc.Li
 		return nil, 0, err
 	}
 	p := dbsqlc.ListOrganizationMembersParams{OrganizationID: org, Active: active, Search: terms["name"] + terms["search"] + terms[""]}
-	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListOrganizationMembersRow, error) {
-		p.PageLimit, p.PageOffset = limit, offset
+	page := httpapi.Page{Limit: int32(limit), Offset: int32(offset), After: after}
+	rows, count, err := httpapi.Paged(page, func(page httpapi.Page) ([]dbsqlc.ListOrganizationMembersRow, error) {
+		p.PageLimit, p.PageOffset, p.AfterID = page.Limit, page.Offset, page.After
 		return s.db.ListOrganizationMembers(r.Context(), p)
 	}, func(row dbsqlc.ListOrganizationMembersRow) int64 { return row.Total })
 	if err != nil {

@@ -353,7 +353,14 @@ func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := httpapi.NoAfterID(r); err != nil {
+	after, err := httpapi.AfterID(r, func(id uuid.UUID) (bool, error) {
+		v, err := s.opts.DB.GetTemplateVersion(r.Context(), id)
+		if database.IsNotFound(err) {
+			return false, nil
+		}
+		return v.TemplateID != nil && *v.TemplateID == t.ID, err
+	})
+	if err != nil {
 		return err
 	}
 	offset, err := httpapi.QueryInt(r, "offset", 0, 1<<30)
@@ -374,7 +381,7 @@ func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
 	}
 	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{
 		TemplateID: &t.ID, IncludeArchived: archived, Search: cmp.Or(terms["name"], terms["search"], terms[""]), NewestFirst: sort != "",
-		PageLimit: int32(limit), PageOffset: int32(offset),
+		PageLimit: int32(limit), PageOffset: int32(offset), AfterID: after,
 	})
 	if err != nil {
 		return fmt.Errorf("list template versions: %w", err)

@@ -30,9 +30,6 @@ const (
 var orders = []sdk.UserOrder{sdk.UsersByName, sdk.UsersBySeen, sdk.UsersByCreated}
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	if err := httpapi.NoAfterID(r); err != nil {
-		return err
-	}
 	limit, err := httpapi.QueryInt(r, "limit", maxPage, 1<<30)
 	if err != nil {
 		return err
@@ -48,8 +45,22 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxPage {
 		limit = maxPage
 	}
-	rows, count, err := httpapi.Paged(limit, offset, func(limit, offset int32) ([]dbsqlc.ListUsersRow, error) {
-		p.PageLimit, p.PageOffset = limit, offset
+	after, err := httpapi.AfterID(r, func(id uuid.UUID) (bool, error) {
+		if p.OnlyID != nil {
+			return id == *p.OnlyID, nil
+		}
+		return s.db.UserExists(r.Context(), id)
+	})
+	switch {
+	case err != nil:
+		return err
+	case after != nil && p.Sort != "" && p.Sort != string(sdk.UsersByName):
+		return fault.New(fault.Invalid, "A list by %q cannot be continued after a user.", p.Sort).
+			WithField("after_id", "needs the order by username: leave sort out, or use limit and offset")
+	}
+	page := httpapi.Page{Limit: int32(limit), Offset: int32(offset), After: after}
+	rows, count, err := httpapi.Paged(page, func(page httpapi.Page) ([]dbsqlc.ListUsersRow, error) {
+		p.PageLimit, p.PageOffset, p.AfterID = page.Limit, page.Offset, page.After
 		return s.db.ListUsers(r.Context(), p)
 	}, func(row dbsqlc.ListUsersRow) int64 { return row.Total })
 	if err != nil {

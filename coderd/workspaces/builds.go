@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/agents"
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/consents"
+	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/lookup"
@@ -178,7 +179,14 @@ func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := httpapi.NoAfterID(r); err != nil {
+	p.AfterID, err = httpapi.AfterID(r, func(id uuid.UUID) (bool, error) {
+		b, err := s.opts.DB.GetBuild(r.Context(), id)
+		if database.IsNotFound(err) {
+			return false, nil
+		}
+		return b.WorkspaceID == ws.ID, err
+	})
+	if err != nil {
 		return err
 	}
 	offset, err := httpapi.QueryInt(r, "offset", 0, maxPages)

@@ -240,6 +240,8 @@ func (g *generator) note(op *operation, call *ast.CallExpr, known constants) {
 		if value := g.value(args[1], known); value != nil {
 			op.Query = append(op.Query, constant.StringVal(value))
 		}
+	case name == "AfterID":
+		op.Query = append(op.Query, "after_id")
 	case name == "ParseSearch":
 		op.Query = append(op.Query, "q")
 	}

@@ -578,14 +578,17 @@ JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1
 	AND ($2::int IS NULL OR b.build_number = $2)
 	AND ($3::timestamptz IS NULL OR b.created_at >= $3)
+	AND ($4::uuid IS NULL OR (b.created_at, b.build_number)
+		< (SELECT a.created_at, a.build_number FROM workspace_builds a WHERE a.id = $4))
 ORDER BY b.created_at DESC, b.build_number DESC
-LIMIT NULLIF($5::int, 0) OFFSET $4::int
+LIMIT NULLIF($6::int, 0) OFFSET $5::int
 `
 
 type ListBuildRowsParams struct {
 	WorkspaceID uuid.UUID
 	BuildNumber *int32
 	Since       *time.Time
+	AfterID     *uuid.UUID
 	PageOffset  int32
 	PageLimit   int32
 }
@@ -623,12 +626,14 @@ type ListBuildRowsRow struct {
 	JobStartedAt            *time.Time
 }
 
-// Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
+// Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first: those after one of them, if it is
+// given. A page_limit of 0 means all.
 func (q *Queries) ListBuildRows(ctx context.Context, arg ListBuildRowsParams) ([]ListBuildRowsRow, error) {
 	rows, err := q.db.Query(ctx, listBuildRows,
 		arg.WorkspaceID,
 		arg.BuildNumber,
 		arg.Since,
+		arg.AfterID,
 		arg.PageOffset,
 		arg.PageLimit,
 	)

@@ -616,19 +616,24 @@ func (q *Queries) ListMemberships(ctx context.Context, users []uuid.UUID) ([]Org
 }
 
 const listOrganizationMembers = `-- name: ListOrganizationMembers :many
-SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account, m.organization_id, m.user_id, m.roles, m.created_at, m.updated_at, count(*) OVER () AS total FROM organization_members m JOIN users u ON u.id = m.user_id
+WITH found AS (SELECT m.user_id, count(*) OVER () AS total FROM organization_members m JOIN users u ON u.id = m.user_id
 WHERE m.organization_id = $1 AND u.deleted_at IS NULL
-	AND ($2::boolean = false OR u.status <> 'suspended')
-	AND ($3::text = '' OR strpos(lower(u.username), lower($3::text)) > 0 OR strpos(lower(u.name), lower($3::text)) > 0)
+	AND ($6::boolean = false OR u.status <> 'suspended')
+	AND ($3::text = '' OR strpos(lower(u.username), lower($3::text)) > 0 OR strpos(lower(u.name), lower($3::text)) > 0))
+SELECT u.id, u.username, u.email, u.name, u.password_hash, u.login_type, u.status, u.roles, u.created_at, u.updated_at, u.last_seen_at, u.deleted_at, u.is_service_account, m.organization_id, m.user_id, m.roles, m.created_at, m.updated_at, found.total
+FROM found JOIN users u ON u.id = found.user_id JOIN organization_members m ON m.organization_id = $1 AND m.user_id = found.user_id
+WHERE $2::uuid IS NULL OR (lower(u.username) <> lower($3::text), lower(u.username))
+	> (SELECT lower(a.username) <> lower($3::text), lower(a.username) FROM users a WHERE a.id = $2)
 ORDER BY lower(u.username) = lower($3::text) DESC, lower(u.username) LIMIT $5 OFFSET $4
 `
 
 type ListOrganizationMembersParams struct {
 	OrganizationID uuid.UUID
-	Active         bool
+	AfterID        *uuid.UUID
 	Search         string
 	PageOffset     int32
 	PageLimit      int32
+	Active         bool
 }
 
 type ListOrganizationMembersRow struct {
@@ -637,14 +642,16 @@ type ListOrganizationMembersRow struct {
 	Total              int64
 }
 
-// One page by name, with the number of all that match. A username that is the search comes first.
+// One page by name, with the number of all that match. A username that is the search comes first. After a user, the page begins where that
+// user is or would be.
 func (q *Queries) ListOrganizationMembers(ctx context.Context, arg ListOrganizationMembersParams) ([]ListOrganizationMembersRow, error) {
 	rows, err := q.db.Query(ctx, listOrganizationMembers,
 		arg.OrganizationID,
-		arg.Active,
+		arg.AfterID,
 		arg.Search,
 		arg.PageOffset,
 		arg.PageLimit,
+		arg.Active,
 	)
 	if err != nil {
 		return nil, err

@@ -892,9 +892,14 @@ WHERE ($1::uuid[] IS NULL OR v.id = ANY ($1::uuid[]))
 	AND ($2::uuid IS NULL OR v.template_id = $2)
 	AND ($3::boolean OR NOT v.archived)
 	AND ($4::text = '' OR strpos(lower(v.name), lower($4::text)) > 0 OR strpos(lower(v.message), lower($4::text)) > 0)
-ORDER BY lower(v.name) = lower($4::text) DESC, CASE WHEN $5::boolean THEN v.created_at END DESC,
-	CASE WHEN $5::boolean THEN v.id END DESC, v.created_at, v.id
-LIMIT NULLIF($7::int, 0) OFFSET $6::int
+	AND ($5::uuid IS NULL OR EXISTS (SELECT FROM template_versions a WHERE a.id = $5 AND
+		CASE WHEN $6::boolean
+			THEN (lower(v.name) <> lower($4::text), a.created_at, a.id) > (lower(a.name) <> lower($4::text), v.created_at, v.id)
+			ELSE (lower(v.name) <> lower($4::text), v.created_at, v.id) > (lower(a.name) <> lower($4::text), a.created_at, a.id)
+		END))
+ORDER BY lower(v.name) = lower($4::text) DESC, CASE WHEN $6::boolean THEN v.created_at END DESC,
+	CASE WHEN $6::boolean THEN v.id END DESC, v.created_at, v.id
+LIMIT NULLIF($8::int, 0) OFFSET $7::int
 `
 
 type ListTemplateVersionRowsParams struct {
@@ -902,6 +907,7 @@ type ListTemplateVersionRowsParams struct {
 	TemplateID      *uuid.UUID
 	IncludeArchived bool
 	Search          string
+	AfterID         *uuid.UUID
 	NewestFirst     bool
 	PageOffset      int32
 	PageLimit       int32
@@ -915,14 +921,15 @@ type ListTemplateVersionRowsRow struct {
 	ExternalAgent   bool
 }
 
-// Lists versions, oldest or newest first. A version whose name is the search comes before all others. Give either ids or template_id. A
-// page_limit of 0 means all.
+// Lists versions, oldest or newest first: those after one of them, if it is given. A version whose name is the search comes before all
+// others. Give either ids or template_id. A page_limit of 0 means all.
 func (q *Queries) ListTemplateVersionRows(ctx context.Context, arg ListTemplateVersionRowsParams) ([]ListTemplateVersionRowsRow, error) {
 	rows, err := q.db.Query(ctx, listTemplateVersionRows,
 		arg.Ids,
 		arg.TemplateID,
 		arg.IncludeArchived,
 		arg.Search,
+		arg.AfterID,
 		arg.NewestFirst,
 		arg.PageOffset,
 		arg.PageLimit,

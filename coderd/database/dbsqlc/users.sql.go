@@ -249,27 +249,36 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, e
 }
 
 const listUsers = `-- name: ListUsers :many
-SELECT users.id, users.username, users.email, users.name, users.password_hash, users.login_type, users.status, users.roles, users.created_at, users.updated_at, users.last_seen_at, users.deleted_at, users.is_service_account, count(*) OVER () AS total FROM users
+WITH found AS (SELECT id, count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
-	AND ($1::uuid IS NULL OR id = $1)
-	AND ($2::text[] = '{}' OR status = ANY ($2::text[]))
-	AND ($3::text = '' OR $3::text = ANY (roles) OR $3::text = 'member' AND roles = '{}')
-	AND ($4::uuid IS NULL OR id IN (SELECT m.user_id FROM organization_members m WHERE m.organization_id = $4))
-	AND ($5::text[] = '{}' OR login_type = ANY ($5::text[]))
-	AND ($6::text = '' OR id IN (SELECT l.user_id FROM user_links l
-		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = $6::text))
-	AND ($7::timestamptz IS NULL OR created_at <= $7)
-	AND ($8::timestamptz IS NULL OR created_at >= $8)
-	AND ($9::timestamptz IS NULL OR last_seen_at <= $9 OR last_seen_at IS NULL)
-	AND ($10::timestamptz IS NULL OR last_seen_at >= $10)
-	AND ($11::text = '' OR strpos(lower(username), lower($11::text)) > 0
-		OR strpos(lower(email), lower($11::text)) > 0 OR strpos(lower(name), lower($11::text)) > 0)
-ORDER BY CASE WHEN $12::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
-	CASE WHEN $12::text = 'created' THEN created_at END DESC,
-	lower(username) = lower($11::text) DESC, lower(username), id LIMIT $14 OFFSET $13
+	AND ($6::uuid IS NULL OR id = $6)
+	AND ($7::text[] = '{}' OR status = ANY ($7::text[]))
+	AND ($8::text = '' OR $8::text = ANY (roles) OR $8::text = 'member' AND roles = '{}')
+	AND ($9::uuid IS NULL OR id IN (SELECT m.user_id FROM organization_members m WHERE m.organization_id = $9))
+	AND ($10::text[] = '{}' OR login_type = ANY ($10::text[]))
+	AND ($11::text = '' OR id IN (SELECT l.user_id FROM user_links l
+		WHERE l.login_type = 'github' AND l.issuer = 'https://github.com' AND l.subject = $11::text))
+	AND ($12::timestamptz IS NULL OR created_at <= $12)
+	AND ($13::timestamptz IS NULL OR created_at >= $13)
+	AND ($14::timestamptz IS NULL OR last_seen_at <= $14 OR last_seen_at IS NULL)
+	AND ($15::timestamptz IS NULL OR last_seen_at >= $15)
+	AND ($2::text = '' OR strpos(lower(username), lower($2::text)) > 0
+		OR strpos(lower(email), lower($2::text)) > 0 OR strpos(lower(name), lower($2::text)) > 0))
+SELECT users.id, users.username, users.email, users.name, users.password_hash, users.login_type, users.status, users.roles, users.created_at, users.updated_at, users.last_seen_at, users.deleted_at, users.is_service_account, found.total FROM found JOIN users ON users.id = found.id
+WHERE $1::uuid IS NULL OR (lower(users.username) <> lower($2::text), lower(users.username), users.id)
+	> (SELECT lower(a.username) <> lower($2::text), lower(a.username), a.id FROM users a WHERE a.id = $1)
+ORDER BY CASE WHEN $3::text = 'seen' THEN users.last_seen_at END DESC NULLS LAST,
+	CASE WHEN $3::text = 'created' THEN users.created_at END DESC,
+	lower(users.username) = lower($2::text) DESC, lower(users.username), users.id
+LIMIT $5 OFFSET $4
 `
 
 type ListUsersParams struct {
+	AfterID        *uuid.UUID
+	Search         string
+	Sort           string
+	PageOffset     int32
+	PageLimit      int32
 	OnlyID         *uuid.UUID
 	Statuses       []string
 	Role           string
@@ -280,10 +289,6 @@ type ListUsersParams struct {
 	CreatedAfter   *time.Time
 	SeenBefore     *time.Time
 	SeenAfter      *time.Time
-	Search         string
-	Sort           string
-	PageOffset     int32
-	PageLimit      int32
 }
 
 type ListUsersRow struct {
@@ -293,9 +298,15 @@ type ListUsersRow struct {
 
 // Lists one page of users by name or in another order, with the number of all that match. By name, a username that is the search comes
 // first, so that a short list of suggestions has it. Null filters match all users; the role "member" means no other role. The number takes
-// reading all that match, so an order needs no index: last_seen_at changes too often for one.
+// reading all that match, so an order needs no index: last_seen_at changes too often for one. After a user, by name only, the page begins
+// where that user is or would be: also after one who no longer matches, or is deleted.
 func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUsersRow, error) {
 	rows, err := q.db.Query(ctx, listUsers,
+		arg.AfterID,
+		arg.Search,
+		arg.Sort,
+		arg.PageOffset,
+		arg.PageLimit,
 		arg.OnlyID,
 		arg.Statuses,
 		arg.Role,
@@ -306,10 +317,6 @@ func (q *Queries) ListUsers(ctx context.Context, arg ListUsersParams) ([]ListUse
 		arg.CreatedAfter,
 		arg.SeenBefore,
 		arg.SeenAfter,
-		arg.Search,
-		arg.Sort,
-		arg.PageOffset,
-		arg.PageLimit,
 	)
 	if err != nil {
 		return nil, err
@@ -559,4 +566,16 @@ func (q *Queries) UpdateUserStatus(ctx context.Context, arg UpdateUserStatusPara
 		&i.IsServiceAccount,
 	)
 	return i, err
+}
+
+const userExists = `-- name: UserExists :one
+SELECT EXISTS (SELECT FROM users WHERE id = $1)
+`
+
+// Reports whether a user exists or existed.
+func (q *Queries) UserExists(ctx context.Context, id uuid.UUID) (bool, error) {
+	row := q.db.QueryRow(ctx, userExists, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }

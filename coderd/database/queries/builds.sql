@@ -70,7 +70,8 @@ FROM workspace_builds b JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1 ORDER BY b.build_number DESC LIMIT 1;
 
 -- name: ListBuildRows :many
--- Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first. A page_limit of 0 means all.
+-- Lists what the JSON of a workspace's builds shows in addition to their jobs and resources, newest first: those after one of them, if it is
+-- given. A page_limit of 0 means all.
 SELECT b.id, b.workspace_id, b.build_number, b.template_version_id, b.job_id, b.transition, b.reason, b.initiator_id, b.daily_cost,
 	b.template_version_preset_id, b.deadline, b.max_deadline, b.created_at, b.updated_at, b.unknown_resources, b.tainted_resources, b.explanation, b.credentials_withheld, b.instant_claim, b.allow_replacing, b.would_replace, v.name AS template_version_name, w.name AS workspace_name,
 	w.owner_id AS workspace_owner_id, w.deleted_at AS workspace_deleted_at, ou.username AS workspace_owner_name, ou.name AS workspace_owner_full_name,
@@ -84,6 +85,8 @@ JOIN provisioner_jobs j ON j.id = b.job_id
 WHERE b.workspace_id = $1
 	AND (sqlc.narg(build_number)::int IS NULL OR b.build_number = sqlc.narg(build_number))
 	AND (sqlc.narg(since)::timestamptz IS NULL OR b.created_at >= sqlc.narg(since))
+	AND (sqlc.narg(after_id)::uuid IS NULL OR (b.created_at, b.build_number)
+		< (SELECT a.created_at, a.build_number FROM workspace_builds a WHERE a.id = sqlc.narg(after_id)))
 ORDER BY b.created_at DESC, b.build_number DESC
 LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;
 

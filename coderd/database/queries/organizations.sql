@@ -69,11 +69,16 @@ WHERE m.user_id = $1 AND o.deleted_at IS NULL AND (sqlc.arg(all_of_them)::boolea
 ORDER BY o.is_default DESC, o.name;
 
 -- name: ListOrganizationMembers :many
--- One page by name, with the number of all that match. A username that is the search comes first.
-SELECT sqlc.embed(u), sqlc.embed(m), count(*) OVER () AS total FROM organization_members m JOIN users u ON u.id = m.user_id
+-- One page by name, with the number of all that match. A username that is the search comes first. After a user, the page begins where that
+-- user is or would be.
+WITH found AS (SELECT m.user_id, count(*) OVER () AS total FROM organization_members m JOIN users u ON u.id = m.user_id
 WHERE m.organization_id = $1 AND u.deleted_at IS NULL
 	AND (sqlc.arg(active)::boolean = false OR u.status <> 'suspended')
-	AND (sqlc.arg(search)::text = '' OR strpos(lower(u.username), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(u.name), lower(sqlc.arg(search)::text)) > 0)
+	AND (sqlc.arg(search)::text = '' OR strpos(lower(u.username), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(u.name), lower(sqlc.arg(search)::text)) > 0))
+SELECT sqlc.embed(u), sqlc.embed(m), found.total
+FROM found JOIN users u ON u.id = found.user_id JOIN organization_members m ON m.organization_id = $1 AND m.user_id = found.user_id
+WHERE sqlc.narg(after_id)::uuid IS NULL OR (lower(u.username) <> lower(sqlc.arg(search)::text), lower(u.username))
+	> (SELECT lower(a.username) <> lower(sqlc.arg(search)::text), lower(a.username) FROM users a WHERE a.id = sqlc.narg(after_id))
 ORDER BY lower(u.username) = lower(sqlc.arg(search)::text) DESC, lower(u.username) LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
 -- name: GetOrganizationMember :one

@@ -87,8 +87,8 @@ WHERE v.id = $1 AND (p.created_at, p.id) < (v.created_at, v.id)
 ORDER BY p.created_at DESC, p.id DESC LIMIT 1;
 
 -- name: ListTemplateVersionRows :many
--- Lists versions, oldest or newest first. A version whose name is the search comes before all others. Give either ids or template_id. A
--- page_limit of 0 means all.
+-- Lists versions, oldest or newest first: those after one of them, if it is given. A version whose name is the search comes before all
+-- others. Give either ids or template_id. A page_limit of 0 means all.
 SELECT sqlc.embed(v), u.username AS creator, u.name AS creator_name, j.file_id,
 	EXISTS (SELECT FROM workspace_resources r WHERE r.job_id = v.job_id AND r.type = 'coder_external_agent') AS external_agent
 FROM template_versions v
@@ -98,6 +98,11 @@ WHERE (sqlc.narg(ids)::uuid[] IS NULL OR v.id = ANY (sqlc.narg(ids)::uuid[]))
 	AND (sqlc.narg(template_id)::uuid IS NULL OR v.template_id = sqlc.narg(template_id))
 	AND (sqlc.arg(include_archived)::boolean OR NOT v.archived)
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(v.name), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(v.message), lower(sqlc.arg(search)::text)) > 0)
+	AND (sqlc.narg(after_id)::uuid IS NULL OR EXISTS (SELECT FROM template_versions a WHERE a.id = sqlc.narg(after_id) AND
+		CASE WHEN sqlc.arg(newest_first)::boolean
+			THEN (lower(v.name) <> lower(sqlc.arg(search)::text), a.created_at, a.id) > (lower(a.name) <> lower(sqlc.arg(search)::text), v.created_at, v.id)
+			ELSE (lower(v.name) <> lower(sqlc.arg(search)::text), v.created_at, v.id) > (lower(a.name) <> lower(sqlc.arg(search)::text), a.created_at, a.id)
+		END))
 ORDER BY lower(v.name) = lower(sqlc.arg(search)::text) DESC, CASE WHEN sqlc.arg(newest_first)::boolean THEN v.created_at END DESC,
 	CASE WHEN sqlc.arg(newest_first)::boolean THEN v.id END DESC, v.created_at, v.id
 LIMIT NULLIF(sqlc.arg(page_limit)::int, 0) OFFSET sqlc.arg(page_offset)::int;

@@ -29,8 +29,9 @@ SELECT * FROM users WHERE lower(email) = lower(sqlc.arg(email)::text) AND delete
 -- name: ListUsers :many
 -- Lists one page of users by name or in another order, with the number of all that match. By name, a username that is the search comes
 -- first, so that a short list of suggestions has it. Null filters match all users; the role "member" means no other role. The number takes
--- reading all that match, so an order needs no index: last_seen_at changes too often for one.
-SELECT sqlc.embed(users), count(*) OVER () AS total FROM users
+-- reading all that match, so an order needs no index: last_seen_at changes too often for one. After a user, by name only, the page begins
+-- where that user is or would be: also after one who no longer matches, or is deleted.
+WITH found AS (SELECT id, count(*) OVER () AS total FROM users
 WHERE deleted_at IS NULL
 	AND (sqlc.narg(only_id)::uuid IS NULL OR id = sqlc.narg(only_id))
 	AND (sqlc.arg(statuses)::text[] = '{}' OR status = ANY (sqlc.arg(statuses)::text[]))
@@ -44,10 +45,18 @@ WHERE deleted_at IS NULL
 	AND (sqlc.narg(seen_before)::timestamptz IS NULL OR last_seen_at <= sqlc.narg(seen_before) OR last_seen_at IS NULL)
 	AND (sqlc.narg(seen_after)::timestamptz IS NULL OR last_seen_at >= sqlc.narg(seen_after))
 	AND (sqlc.arg(search)::text = '' OR strpos(lower(username), lower(sqlc.arg(search)::text)) > 0
-		OR strpos(lower(email), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(name), lower(sqlc.arg(search)::text)) > 0)
-ORDER BY CASE WHEN sqlc.arg(sort)::text = 'seen' THEN last_seen_at END DESC NULLS LAST,
-	CASE WHEN sqlc.arg(sort)::text = 'created' THEN created_at END DESC,
-	lower(username) = lower(sqlc.arg(search)::text) DESC, lower(username), id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
+		OR strpos(lower(email), lower(sqlc.arg(search)::text)) > 0 OR strpos(lower(name), lower(sqlc.arg(search)::text)) > 0))
+SELECT sqlc.embed(users), found.total FROM found JOIN users ON users.id = found.id
+WHERE sqlc.narg(after_id)::uuid IS NULL OR (lower(users.username) <> lower(sqlc.arg(search)::text), lower(users.username), users.id)
+	> (SELECT lower(a.username) <> lower(sqlc.arg(search)::text), lower(a.username), a.id FROM users a WHERE a.id = sqlc.narg(after_id))
+ORDER BY CASE WHEN sqlc.arg(sort)::text = 'seen' THEN users.last_seen_at END DESC NULLS LAST,
+	CASE WHEN sqlc.arg(sort)::text = 'created' THEN users.created_at END DESC,
+	lower(users.username) = lower(sqlc.arg(search)::text) DESC, lower(users.username), users.id
+LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
+
+-- name: UserExists :one
+-- Reports whether a user exists or existed.
+SELECT EXISTS (SELECT FROM users WHERE id = $1);
 
 -- name: CountOtherOwners :one
 -- Counts the owners other than this one who can sign in.
