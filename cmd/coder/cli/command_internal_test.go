@@ -94,8 +94,15 @@ func run(t *testing.T, dir, typed string, args ...string) result {
 	if dir == "" {
 		dir = t.TempDir()
 	}
+	return runWith(t, dir, typed, func(*global.Flags) {}, args...)
+}
+
+// runWith is run with other flags than a user's.
+func runWith(t *testing.T, dir, typed string, edit func(*global.Flags), args ...string) result {
+	t.Helper()
 	var out, errs bytes.Buffer
 	g := global.New(&tty.Streams{In: strings.NewReader(typed), Out: tty.Cleaning(&out), Err: tty.Cleaning(&errs), InTTY: typed != ""})
+	edit(g)
 	root := root(g, nil)
 	root.SetArgs(append([]string{"--global-config", dir}, args...))
 	root.SetOut(&out)

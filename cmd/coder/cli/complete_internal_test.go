@@ -7,17 +7,27 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
-// completed returns what the program offers for the last word of a line, as shells ask for it.
+// completed returns what the program offers for the last word of a line, as shells ask for it, however long the server
+// takes.
 func completed(t *testing.T, dir string, line ...string) []string {
 	t.Helper()
-	r := run(t, dir, "", append([]string{"__complete"}, line...)...)
+	return completedWithin(t, testwait.Patience, dir, line...)
+}
+
+func completedWithin(t *testing.T, patience time.Duration, dir string, line ...string) []string {
+	t.Helper()
+	edit := func(g *global.Flags) { g.CompletionPatience = patience }
+	r := runWith(t, dir, "", edit, append([]string{"__complete"}, line...)...)
 	if r.fault != nil {
 		t.Fatal(r.fault)
 	}
@@ -123,14 +133,14 @@ func TestCompletionWithoutServer(t *testing.T) {
 		t.Fatalf("got %q", got)
 	}
 	away.Store(true)
-	if got := completed(t, dir, line("t", "ssh", "d")...); !slices.Equal(got, []string{"dev"}) {
+	if got := completedWithin(t, 50*time.Millisecond, dir, line("t", "ssh", "d")...); !slices.Equal(got, []string{"dev"}) {
 		t.Errorf("the server is away: got %q", got)
 	}
 	if n := len(srv.calls); n != 1 {
 		t.Errorf("%d requests for one list within seconds: %q", n, srv.calls)
 	}
 	for _, other := range [][]string{line("t", "ssh", "x"), line("another", "ssh", "d"), line("t", "templates", "edit", ""), {"ssh", "d"}} {
-		if got := completed(t, dir, other...); len(got) != 0 {
+		if got := completedWithin(t, 50*time.Millisecond, dir, other...); len(got) != 0 {
 			t.Errorf("%q: got %q, want nothing", other, got)
 		}
 	}

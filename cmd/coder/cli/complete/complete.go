@@ -28,9 +28,6 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
-// budget is how long a user waits for the server after Tab.
-const budget = 300 * time.Millisecond
-
 // How long a stored list replaces the server's, and how long it serves if the server does not answer.
 const (
 	fresh = 10 * time.Second
@@ -145,7 +142,7 @@ func ask(g *global.Flags, from source, q question) ([]string, error) {
 	if err := flags.BindEnv(q.cmd); err != nil { // cobra completes a command without preparing it
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(q.cmd.Context(), budget)
+	ctx, cancel := context.WithTimeout(q.cmd.Context(), g.CompletionPatience)
 	defer cancel()
 	g.Silence()
 	dir, err := g.Config()

@@ -44,11 +44,14 @@ type Flags struct {
 	io                        *tty.Streams // nil until made on demand
 	made                      *sdk.Client  // nil until a command needs it
 	LogFile                   io.Writer    // nil: log to standard error with --verbose
+
+	// CompletionPatience is how long a user waits for the server after Tab: 300 ms, except in tests of what it answers.
+	CompletionPatience time.Duration
 }
 
 // New returns flags with the given streams; nil means the process's own.
 func New(streams *tty.Streams) *Flags {
-	return &Flags{io: streams}
+	return &Flags{io: streams, CompletionPatience: 300 * time.Millisecond}
 }
 
 // Add adds the flags, which every command understands.
