@@ -240,7 +240,7 @@ func (p *appPage) use(ctx context.Context) error {
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the page has ended
 		case errors.Is(err, context.DeadlineExceeded):
 			return err
 		}

@@ -285,8 +285,19 @@ func (d *deployment) app(ctx context.Context, workspace string) error {
 		return err
 	}
 	r.Header.Set("Coder-Session-Token", d.token)
-	return expect(http.DefaultClient, r)
+	return expect(browser, r)
 }
+
+// browser finds the hosts of apps, which are below localhost, on this machine. Browsers do so; not every resolver does.
+var browser = &http.Client{Transport: &http.Transport{
+	DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(addr)
+		if err == nil && strings.HasSuffix(host, ".localhost") {
+			addr = net.JoinHostPort("localhost", port)
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	},
+}}
 
 func expect(c *http.Client, r *http.Request) error {
 	resp, err := c.Do(r)

@@ -102,7 +102,8 @@ func (r *raw) event(offer *provisionerpb.Offer, e *provisionerpb.Event) {
 // of them: how long many lines take depends on the machine.
 func (r *raw) stored() {
 	r.t.Helper()
-	for next[*provisionerpb.ServerMessage_Ack](r).Ack.GetSeq() < r.seq {
+	for done := false; !done; {
+		done = next[*provisionerpb.ServerMessage_Ack](r).Ack.GetSeq() >= r.seq
 	}
 }
 
