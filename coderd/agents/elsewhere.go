@@ -25,8 +25,13 @@ const (
 	usageInterval = 5 * time.Second
 	// usageRounds is how many intervals pass until everything is published again. What was not repeated after twice that time is dropped.
 	usageRounds = 60
-	// maxUsage is the most agents in one notification: PostgreSQL limits its length to 8000 bytes.
+	// usageBatch is how many agents one notification tells of, whatever they report: PostgreSQL limits its length to 8000
+	// bytes.
+	usageBatch = 40
+	// maxUsage is the most agents that a notification is read with. Earlier servers tell of 50, with shorter reports.
 	maxUsage = 50
+	// maxBytes bounds what an agent says that its connections have carried, a petabyte: sums of all agents must not overflow.
+	maxBytes = 1 << 50
 )
 
 // usage is what an agent reports about its connections.
@@ -55,7 +60,8 @@ func decodeUsage(payload string) (usageMessage, error) {
 		return usageMessage{}, fmt.Errorf("decode usage of agents: %d agents are too many", len(m.Agents))
 	}
 	for i := range m.Agents {
-		m.Agents[i].Latency = max(m.Agents[i].Latency, 0)
+		u := &m.Agents[i]
+		u.Latency, u.Rx, u.Tx = max(u.Latency, 0), min(u.Rx, maxBytes), min(u.Tx, maxBytes)
 	}
 	return m, nil
 }
@@ -77,7 +83,8 @@ type foreignUsage struct {
 func (c *connection) usage() usage {
 	u := usage{Agent: c.agent, Latency: c.latency.Load()}
 	if st := c.stats.Load(); st != nil {
-		u.Known, u.Counts, u.Rx, u.Tx = true, counts(st), st.GetRxBytes(), st.GetTxBytes()
+		u.Known, u.Counts = true, counts(st)
+		u.Rx, u.Tx = min(st.GetRxBytes(), maxBytes), min(st.GetTxBytes(), maxBytes)
 	}
 	return u
 }
@@ -105,7 +112,9 @@ func (s *Service) Uses(agent uuid.UUID, server *uuid.UUID) (sessions *sdk.AgentC
 		return nil, "", 0
 	}
 	if n := u.Counts; u.Known {
-		sessions = &sdk.AgentConnections{SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4], RxBytes: u.Rx, TxBytes: u.Tx}
+		sessions = &sdk.AgentConnections{
+			SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4], RxBytes: u.Rx, TxBytes: u.Tx,
+		}
 	}
 	return sessions, s.opts.RelayRegion, time.Duration(u.Latency) * time.Microsecond
 }
@@ -141,7 +150,7 @@ func (s *Service) shareUsage(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for agents := range slices.Chunk(s.changedUsage(round%usageRounds == 0), maxUsage) {
+		for agents := range slices.Chunk(s.changedUsage(round%usageRounds == 0), usageBatch) {
 			s.publishUsage(ctx, usageMessage{Agents: agents})
 		}
 	}
@@ -190,5 +199,8 @@ func (s *Service) changedUsage(everything bool) (changed []usage) {
 // differs reports whether a change is worth telling. Latencies vary all the time.
 func (u usage) differs(old usage) bool {
 	moved := math.Abs(float64(u.Latency - old.Latency))
-	return u.Known != old.Known || u.Counts != old.Counts || u.Rx != old.Rx || u.Tx != old.Tx || (u.Latency == 0) != (old.Latency == 0) || moved > 1000 && moved > 0.25*float64(old.Latency)
+	if u.Known != old.Known || u.Counts != old.Counts || u.Rx != old.Rx || u.Tx != old.Tx {
+		return true
+	}
+	return (u.Latency == 0) != (old.Latency == 0) || moved > 1000 && moved > 0.25*float64(old.Latency)
 }
