@@ -206,14 +206,15 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 # The browser suite runs in two halves at the same time, each with its own server and browser: it waits for processes most of its time.
 define SITE_TESTS
 command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }
+mkdir -p $(RESULTS)
+logs=$(abspath $(RESULTS))
 cd site
 failed=
-npm test || failed=yes
-half=$$(mktemp)
-npm run e2e -- --shard=1/2 >"$$half" 2>&1 & first=$$!
-npm run e2e -- --shard=2/2 || failed=yes
+npm test >"$$logs/browser-0.log" 2>&1 || failed=yes
+npm run e2e -- --shard=1/2 >"$$logs/browser-1.log" 2>&1 & first=$$!
+npm run e2e -- --shard=2/2 >"$$logs/browser-2.log" 2>&1 || failed=yes
 wait $$first || failed=yes
-cat "$$half" && rm "$$half"
+cat "$$logs"/browser-*.log
 [ -z "$$failed" ]
 endef
 
@@ -227,6 +228,7 @@ test: build ## run all tests; as root also those that need namespaces, container
 	failed=
 	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
+	[ -e $(RESULTS)/test-browser ] || for log in $(RESULTS)/browser-*.log; do sed -n '/Failed \(Tests\|Suites\)/,$$p' "$$log" | head -n 80 || :; done
 	for part in $(PARTS); do [ -e $(RESULTS)/$$part ] || echo "The part $$part failed. To run all of it again: make $$part"; done
 	[ -z "$$failed" ]
 

@@ -187,7 +187,10 @@ resource "coder_env" "motd" {
 		t.Run(tt.program, func(t *testing.T) {
 			path, err := exec.LookPath(tt.program)
 			if err == nil && tt.program == "python3" {
-				err = exec.CommandContext(t.Context(), path, "-m", "pip", "--version").Run()
+				// Python itself: a pyenv's "python3" rewrites its user's folders after each installation, one process at a time.
+				var out []byte
+				out, err = exec.CommandContext(t.Context(), path, "-c", "import pip, sys; print(sys.executable)").Output()
+				path = strings.TrimSpace(string(out))
 			}
 			if err != nil {
 				t.Skipf("this machine lacks %s: %v", tt.program, err)
