@@ -23,7 +23,8 @@ func (s *Server) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, s.Keys.OnDeleted(func(id uuid.UUID) { s.keyDeleted(ctx, id) }))
 	s.running.Go(func() { s.revocations.run(ctx) })
 	s.running.Go(func() { s.activity.run(ctx) })
-	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx)) // the last connections are recorded while the server stops
+	// The last connections are recorded while the server stops.
+	sessions, endSessions := context.WithCancel(context.WithoutCancel(ctx))
 	s.endSessions = endSessions
 	s.running.Go(func() { s.Connections.Run(sessions) })
 	if s.opts.AuditStream != nil {

@@ -45,7 +45,8 @@ func (s *Server) newRoutes(g *ground, sessions *httpapi.Sessions) error {
 		DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: g.told,
 	})
 	for _, service := range []interface{ Routes(*httpapi.Mux) }{
-		s.Users, inOrganizations, s.Groups, s.IDPSync, s.SignIn, s.SCIM, consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}),
+		s.Users, inOrganizations, s.Groups, s.IDPSync, s.SignIn, s.SCIM,
+		consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}),
 		s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps,
 		s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Identity, s.Devices, s.SSHGateway,
 		s.Health, s.Audit, s.Notifications, s.Webhooks, counts,
@@ -57,7 +58,8 @@ func (s *Server) newRoutes(g *ground, sessions *httpapi.Sessions) error {
 	notices.Routes(s.Mux)
 	s.Mux.Handle("GET /api/v2/deployment/config", rbac.Needs(rbac.Read, rbac.Deployment), s.deploymentConfig)
 	s.Mux.Handle("GET /healthz", rbac.Public, s.health)
-	s.Mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP) // a workspace has no session when it fetches its agent
+	// A workspace has no session when it fetches its agent.
+	s.Mux.Handle("GET /bin/{name}", rbac.Public, s.binaries.ServeHTTP)
 	s.Mux.Handle("GET /install.sh", rbac.Public, s.binaries.ServeScript)
 	s.Mux.Handle("GET /install.ps1", rbac.Public, s.binaries.ServeScript)
 	dashboard, err := site.New()
@@ -98,7 +100,8 @@ func (s *Server) meshNumbers() metrics.MeshNumbers {
 	n := s.Mesh.Numbers()
 	return metrics.MeshNumbers{
 		Online: n.Online, Lost: n.Lost, RelayConnections: n.RelayConnections, Links: s.Mesh.ServerLinks(),
-		SentBytes: n.Relay.SentBytes, ReceivedBytes: n.Relay.ReceivedBytes, ForwardedSent: n.Relay.ForwardedOut, ForwardedReceived: n.Relay.ForwardedIn,
+		SentBytes: n.Relay.SentBytes, ReceivedBytes: n.Relay.ReceivedBytes, ForwardedSent: n.Relay.ForwardedOut,
+		ForwardedReceived: n.Relay.ForwardedIn,
 	}
 }
 

@@ -69,7 +69,9 @@ func (s *Server) ground(ctx context.Context) (*ground, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ground{id: uuid.New(), organization: org.ID, signer: signer, quiet: quiet, told: s.opts.Notifications.Recorder()}, nil
+	return &ground{
+		id: uuid.New(), organization: org.ID, signer: signer, quiet: quiet, told: s.opts.Notifications.Recorder(),
+	}, nil
 }
 
 // newAccounts makes who people are, and what tells them.
@@ -79,7 +81,8 @@ func (s *Server) newAccounts(g *ground) {
 		opts.SetupCode = users.SetupCode(g.signer.Derive("setup code"))
 	}
 	s.Users = users.New(users.Options{
-		DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: g.signer, AccessURL: opts.AccessURL, Notifications: g.told,
+		DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: g.signer, AccessURL: opts.AccessURL,
+		Notifications:          g.told,
 		OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "",
 		QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes,
 		SetupCode: opts.SetupCode, Presentation: opts.Presentation,
@@ -90,7 +93,8 @@ func (s *Server) newAccounts(g *ground) {
 	})
 	s.Secrets = secrets.New(secrets.Options{DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Accounts: s.Users})
 	s.SSHKeys = sshkeys.New(sshkeys.Options{
-		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, MaxLifetime: opts.MaxSSHKeyLifetime, Regions: opts.SSHKeyRegions,
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, MaxLifetime: opts.MaxSSHKeyLifetime,
+		Regions: opts.SSHKeyRegions,
 	})
 	s.SCIM = scim.New(scim.Options{
 		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, AccessURL: opts.AccessURL, Token: opts.SCIMToken,
@@ -108,9 +112,11 @@ func (s *Server) newAccounts(g *ground) {
 		opts.Mailer = notifications.Passcodes{DB: opts.DB, Mail: opts.Notifications.Mail}
 	}
 	s.SignIn = signin.New(signin.Options{
-		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, IDPSync: s.IDPSync, Signer: g.signer,
-		AccessURL: opts.AccessURL, OIDC: opts.OIDC, GitHub: opts.GitHub, OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords,
-		Mailer: opts.Mailer, TermsOfServiceURL: opts.TermsOfServiceURL,
+		DB: opts.DB, Logger: opts.Logger, Accounts: s.Users, Tokens: s.ExternalAuth, IDPSync: s.IDPSync,
+		Signer:    g.signer,
+		AccessURL: opts.AccessURL, OIDC: opts.OIDC, GitHub: opts.GitHub,
+		OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords,
+		Mailer:                 opts.Mailer, TermsOfServiceURL: opts.TermsOfServiceURL,
 	})
 	s.Groups = groups.New(opts.DB, s.Users)
 	s.Keys = provisioners.New(provisioners.Options{DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger})
@@ -181,12 +187,14 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 	}
 	s.Workspaces = workspaces.New(workspaces.Options{
 		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States,
-		ExternalAuth: s.ExternalAuth, Identity: s.Identity, Logger: opts.Logger, Forms: s.Templates, AccessURL: accessURL,
+		ExternalAuth: s.ExternalAuth, Identity: s.Identity, Logger: opts.Logger, Forms: s.Templates,
+		AccessURL:  accessURL,
 		QuietHours: g.quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now,
 		Notifications: g.told,
 	})
 	s.Retention = retention.New(retention.Options{
-		DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention, Audit: opts.AuditRetention,
+		DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention,
+		Audit:       opts.AuditRetention,
 		Connections: opts.ConnectionRetention, Builds: opts.BuildRetention, Keys: opts.KeyRetention,
 		AgentLogs: opts.AgentLogRetention,
 	})
@@ -232,5 +240,6 @@ func (s *Server) followRevocations(sessions *httpapi.Sessions) {
 	// The database tells every server; this one need not wait for that.
 	s.Users.OnRevoked(func(user uuid.UUID) { s.revocations.recheckSoon(user) })
 	s.PubSub.Subscribe("users_revoked", s.revocations.announced)
-	s.PubSub.Subscribe(devices.Channel, s.revocations.announced) // also of a device that was added: it may be the next to expire
+	// Also of a device that was added: it may be the next to expire.
+	s.PubSub.Subscribe(devices.Channel, s.revocations.announced)
 }
