@@ -363,7 +363,7 @@ func TestVisitsEndWithRights(t *testing.T) {
 			if err := revoke(w); err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(testwait.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := r.ReadByte(); err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {

@@ -125,15 +125,16 @@ func member(t *testing.T, home *meshed, relays ...*meshed) *tailnet.Node {
 // echoes dials until the peer answers: the relays learn of each other's nodes in the background.
 func echoes(t *testing.T, from, to *tailnet.Node) net.Conn {
 	t.Helper()
+	all := timeout(t)
 	for {
-		ctx, cancel := context.WithTimeout(timeout(t), 3*time.Second)
+		ctx, cancel := context.WithTimeout(all, 3*time.Second)
 		conn, err := from.Dial(ctx, "tcp", netip.AddrPortFrom(to.Addr(), 7))
 		cancel()
 		if err == nil {
 			t.Cleanup(func() { conn.Close() })
 			return conn
 		}
-		if timeout(t).Err() != nil || t.Context().Err() != nil {
+		if all.Err() != nil {
 			t.Fatal(err)
 		}
 	}
