@@ -193,6 +193,9 @@ func TestPermission(t *testing.T) {
 		{rbac.Needs(rbac.Manage, rbac.User), templateAdmin, fault.Forbidden},
 		{rbac.Needs(rbac.Create, rbac.Template), with(nil, rbac.RoleOrganizationTemplateAdmin), ""},
 		{rbac.Needs(rbac.Create, rbac.Template), with(nil, rbac.RoleOrganizationUserAdmin), fault.Forbidden},
+		{rbac.Needs(rbac.Delete, rbac.ProvisionerKey), withPower(rbac.Delete, rbac.ProvisionerKey), ""},
+		{rbac.Needs(rbac.Create, rbac.ProvisionerKey), withPower(rbac.Delete, rbac.ProvisionerKey), fault.Forbidden},
+		{rbac.Needs(rbac.Delete, rbac.ProvisionerKey), inside(withPower(rbac.Delete, rbac.ProvisionerKey)), fault.Forbidden},
 		{rbac.Permission{}, owner, fault.Forbidden},
 	} {
 		if got := fault.CodeOf(row.perm.Check(row.actor)); got != row.want {
@@ -205,6 +208,51 @@ func TestPermission(t *testing.T) {
 		}
 	}()
 	rbac.Needs(rbac.Connect, rbac.Template)
+}
+
+// withPower is a member of org with a custom role that has one power.
+func withPower(action rbac.Action, resource rbac.Resource) rbac.Actor {
+	return rbac.Actor{UserID: self, Memberships: []rbac.Membership{
+		{Organization: org, Powers: []rbac.Power{{Action: action, Resource: resource}}},
+	}}
+}
+
+// TestEqualActors checks that a session notices each change of its user's rights.
+func TestEqualActors(t *testing.T) {
+	t.Parallel()
+	scope := func(names ...string) rbac.Scope {
+		s, err := rbac.NewScope(names, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	actor := func() rbac.Actor {
+		a := withPower(rbac.Delete, rbac.Workspace)
+		a.Roles, a.Groups, a.Scope = []string{rbac.RoleAuditor}, []uuid.UUID{other}, scope("workspace:read")
+		a.Memberships[0].Roles = []string{"cleaner"}
+		return a
+	}
+	if !actor().Equal(actor()) {
+		t.Error("an actor differs from the same one")
+	}
+	for name, change := range map[string]func(*rbac.Actor){
+		"user":         func(a *rbac.Actor) { a.UserID = other },
+		"token's kind": func(a *rbac.Actor) { a.FromWorkspace = true },
+		"scope":        func(a *rbac.Actor) { a.Scope = scope("template:read") },
+		"role":         func(a *rbac.Actor) { a.Roles = nil },
+		"group":        func(a *rbac.Actor) { a.Groups = []uuid.UUID{self} },
+		"membership":   func(a *rbac.Actor) { a.Memberships = nil },
+		"organization": func(a *rbac.Actor) { a.Memberships[0].Organization = otherOrg },
+		"custom role":  func(a *rbac.Actor) { a.Memberships[0].Roles = nil },
+		"power":        func(a *rbac.Actor) { a.Memberships[0].Powers[0].Action = rbac.Read },
+	} {
+		changed := actor()
+		change(&changed)
+		if actor().Equal(changed) || changed.Equal(actor()) {
+			t.Errorf("another %s is not noticed", name)
+		}
+	}
 }
 
 // TestRoles checks what each role adds to a member, in its own organization and in another one.
@@ -236,7 +284,7 @@ func TestRoles(t *testing.T) {
 		{"organization-user-admin", with(nil, rbac.RoleOrganizationUserAdmin), "13", ""},
 		{"organization-template-admin", with(nil, rbac.RoleOrganizationTemplateAdmin), "4567", ""},
 		{"organization-auditor", with(nil, rbac.RoleOrganizationAuditor), "", ""},
-		{"custom role", rbac.Actor{UserID: self, Memberships: []rbac.Membership{{Organization: org, Powers: []rbac.Power{{Action: rbac.Delete, Resource: rbac.Workspace}}}}}, "8", ""},
+		{"custom role", withPower(rbac.Delete, rbac.Workspace), "8", ""},
 		{"organization-admin's workspace", inside(with(nil, rbac.RoleOrganizationAdmin)), "47", ""},
 	} {
 		for _, where := range []struct {
