@@ -3,6 +3,7 @@ package signed_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -108,7 +109,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// TestDerive checks that secrets differ by purpose and deployment, and not otherwise.
+// TestDerive checks that secrets differ by purpose and deployment, and not otherwise: servers of two releases derive the same.
 func TestDerive(t *testing.T) {
 	t.Parallel()
 	one := signer(t, 1).Derive("relays")
@@ -117,5 +118,9 @@ func TestDerive(t *testing.T) {
 	}
 	if one == signer(t, 2).Derive("relays") || one == signer(t, 1).Derive("other") || one == [32]byte{} {
 		t.Error("a secret is not its own deployment's and purpose's")
+	}
+	const known = "7b9018cea4bddd07772564ddd895d71403d01392b2c53eb4ccd11bca76fffc8d" // HMAC-SHA-256 of "\x00mesh of relays"
+	if got := fmt.Sprintf("%x", signer(t, 1).Derive("mesh of relays")); got != known {
+		t.Errorf("got %s, want %s, as earlier releases derive it", got, known)
 	}
 }
