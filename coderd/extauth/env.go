@@ -101,7 +101,8 @@ func ParseEnv(environ []string) ([]Provider, error) {
 // complete derives the missing settings, and validates all of them. name is the prefix of the provider's variables.
 func (p *Provider) complete(name string) error {
 	if p.Type == "" {
-		return fault.New(fault.Invalid, "%sTYPE is missing", name).WithDetail("It must be github, gitlab, bitbucket-cloud, gitea, or any other word for a service whose URLs you set.")
+		return fault.New(fault.Invalid, "%sTYPE is missing", name).
+			WithDetail("It must be %s, or any other word for a service whose URLs you set.", knownTypes())
 	}
 	if p.ID == "" {
 		p.ID = p.Type
@@ -149,38 +150,56 @@ func (p *Provider) complete(name string) error {
 	return nil
 }
 
-// fillURLs completes the URLs of a known type: those of the public service, or on the host of the given sign-in page.
+// knownTypes are the types whose URLs the server knows, in words.
+func knownTypes() string {
+	names := slices.Sorted(maps.Keys(kinds))
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// fillURLs completes the URLs of a known type: those of the public service, or those beside the given sign-in page. An
+// address alone stands for the sign-in page at its usual place.
 func (p *Provider) fillURLs(name string) error {
 	kind, known := kinds[p.Type]
 	if !known {
 		for _, need := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}} {
 			if need.value == "" {
 				return fault.New(fault.Invalid, "%s%s is missing", name, need.setting).
-					WithDetail("The server knows the URLs of github, gitlab, bitbucket-cloud and gitea only, not those of %q.", p.Type)
+					WithDetail("The server knows the URLs of %s only, not those of %q.", knownTypes(), p.Type)
 			}
 		}
 		return nil
 	}
-	host, validate := kind.origin, kind.validate
+	base, validate := kind.origin, kind.validate
+	if p.AuthURL == "" && kind.origin == "" {
+		return fault.New(fault.Invalid, "%sAUTH_URL is missing", name).
+			WithDetail("It is the address of your %s, such as https://git.example.com.", kind.name)
+	}
 	if p.AuthURL != "" {
 		given, err := origin(p.AuthURL)
 		if err != nil {
 			return fault.New(fault.Invalid, "%sAUTH_URL must be an http or https URL, not %q", name, p.AuthURL)
 		}
 		if given != kind.origin {
-			host, validate = given, given+kind.validateElsewhere
 			if kind.publicOnly && p.TokenURL == "" {
 				return fault.New(fault.Invalid, "%sTOKEN_URL is missing", name).WithDetail("The server knows those of %s only.", kind.origin)
 			}
+			base = given
+			if below, ok := strings.CutSuffix(p.AuthURL, kind.auth); ok { // also of a server in a folder of its host
+				base = below
+			}
+			validate = base + kind.validateElsewhere
+		}
+		if strings.TrimSuffix(p.AuthURL, "/") == base { // the server's address alone
+			p.AuthURL = ""
 		}
 	}
 	if p.AuthURL == "" {
-		p.AuthURL = host + kind.auth
+		p.AuthURL = base + kind.auth
 	}
 	if p.TokenURL == "" {
-		p.TokenURL = host + kind.token
+		p.TokenURL = base + kind.token
 	}
-	if p.ValidateURL == "" && (host == kind.origin || kind.validateElsewhere != "") {
+	if p.ValidateURL == "" && (base == kind.origin || kind.validateElsewhere != "") {
 		p.ValidateURL = validate
 	}
 	return nil

@@ -31,6 +31,10 @@ func TestParseEnv(t *testing.T) {
 		{"bitbucket", []string{"TYPE", "bitbucket-cloud"}, "bitbucket-cloud", "Bitbucket", "https://bitbucket.org/site/oauth2/authorize", "https://bitbucket.org/site/oauth2/access_token", "https://api.bitbucket.org/2.0/user"},
 		{"gitea", []string{"TYPE", "gitea", "DISPLAY_NAME", "Tea"}, "gitea", "Tea", "https://gitea.com/login/oauth/authorize", "https://gitea.com/login/oauth/access_token", "https://gitea.com/login/oauth/userinfo"},
 		{"a GitHub of one's own", []string{"TYPE", "github", "AUTH_URL", "https://git.corp/login/oauth/authorize"}, "github", "GitHub", "https://git.corp/login/oauth/authorize", "https://git.corp/login/oauth/access_token", "https://git.corp/api/v3/user"},
+		{"a GitHub in a folder", []string{"TYPE", "github-enterprise", "AUTH_URL", "https://corp/git/login/oauth/authorize"}, "github-enterprise", "GitHub Enterprise", "https://corp/git/login/oauth/authorize", "https://corp/git/login/oauth/access_token", "https://corp/git/api/v3/user"},
+		{"a Bitbucket of one's own", []string{"TYPE", "bitbucket-server", "AUTH_URL", "https://Bb.corp/rest/oauth2/latest/authorize"}, "bitbucket-server", "Bitbucket", "https://Bb.corp/rest/oauth2/latest/authorize", "https://Bb.corp/rest/oauth2/latest/token", "https://Bb.corp/rest/api/latest/profile/recent/repos?limit=1"},
+		{"an address alone", []string{"TYPE", "bitbucket-server", "AUTH_URL", "https://bb.corp:7990/"}, "bitbucket-server", "Bitbucket", "https://bb.corp:7990/rest/oauth2/latest/authorize", "https://bb.corp:7990/rest/oauth2/latest/token", "https://bb.corp:7990/rest/api/latest/profile/recent/repos?limit=1"},
+		{"another sign-in page", []string{"TYPE", "gitlab", "AUTH_URL", "https://g.corp/sso"}, "gitlab", "GitLab", "https://g.corp/sso", "https://g.corp/oauth/token", "https://g.corp/oauth/token/info"},
 		{"another service", []string{"TYPE", "forge", "AUTH_URL", "https://f/a", "TOKEN_URL", "https://f/t"}, "forge", "forge", "https://f/a", "https://f/t", ""},
 	} {
 		got, err := extauth.ParseEnv(env(append(tc.pairs, client...)...))
@@ -88,6 +92,10 @@ func TestParseEnvRefuses(t *testing.T) {
 		"CODER_EXTERNAL_AUTH_1_TYPE=github", "CODER_EXTERNAL_AUTH_1_CLIENT_ID=id", "CODER_EXTERNAL_AUTH_1_CLIENT_SECRET=s"))
 	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "1_ID") {
 		t.Errorf("two with one name: %v", err)
+	}
+	_, err = extauth.ParseEnv(env("TYPE", "bitbucket-server", "CLIENT_ID", "id", "CLIENT_SECRET", "s"))
+	if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), "0_AUTH_URL") {
+		t.Errorf("a type without a public service: %v", err)
 	}
 }
 

@@ -32,7 +32,7 @@ type Provider struct {
 // kind describes a type of provider. Paths are the same on its public hosts and on self-hosted ones, except for validate.
 type kind struct {
 	name              string
-	origin            string // of the public service
+	origin            string // of the public service; "" for a type that has none
 	auth, token       string // paths
 	validate          string // URL of the public service
 	validateElsewhere string // path on a self-hosted server
@@ -58,6 +58,17 @@ var kinds = map[string]kind{
 		name: "Bitbucket", origin: "https://bitbucket.org", auth: "/site/oauth2/authorize", token: "/site/oauth2/access_token",
 		validate: "https://api.bitbucket.org/2.0/user", scopes: []string{"account", "repository:write"},
 		username: "x-token-auth", style: oauth2.AuthStyleInHeader, publicOnly: true,
+	},
+	"bitbucket-server": { // and Data Center, 7.21 or newer
+		name: "Bitbucket", auth: "/rest/oauth2/latest/authorize", token: "/rest/oauth2/latest/token",
+		validateElsewhere: "/rest/api/latest/profile/recent/repos?limit=1",
+		scopes:            []string{"PUBLIC_REPOS", "REPO_READ", "REPO_WRITE"},
+		username:          "x-token-auth", style: oauth2.AuthStyleInParams,
+	},
+	"github-enterprise": {
+		name: "GitHub Enterprise", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",
+		validateElsewhere: "/api/v3/user", scopes: []string{"repo", "workflow"},
+		username: "x-access-token", style: oauth2.AuthStyleInParams,
 	},
 	"gitea": {
 		name: "Gitea", origin: "https://gitea.com", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",
