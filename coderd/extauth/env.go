@@ -37,6 +37,7 @@ var settings = map[string]func(*Provider, string) error{
 	"AUTH_URL":      func(p *Provider, v string) error { p.AuthURL = v; return nil },
 	"TOKEN_URL":     func(p *Provider, v string) error { p.TokenURL = v; return nil },
 	"VALIDATE_URL":  func(p *Provider, v string) error { p.ValidateURL = v; return nil },
+	"REVOKE_URL":    func(p *Provider, v string) error { p.RevokeURL = v; return nil },
 	"SCOPES": func(p *Provider, v string) error {
 		p.Scopes = strings.FieldsFunc(v, func(r rune) bool { return r == ' ' || r == ',' })
 		return nil
@@ -119,8 +120,8 @@ func (p *Provider) complete(name string) error {
 	if err := p.fillURLs(name); err != nil {
 		return err
 	}
-	for _, check := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL}} {
-		if check.value == "" && check.setting == "VALIDATE_URL" {
+	for _, check := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL}, {"REVOKE_URL", p.RevokeURL}} {
+		if check.value == "" && (check.setting == "VALIDATE_URL" || check.setting == "REVOKE_URL") {
 			continue
 		}
 		if _, err := origin(check.value); err != nil {
@@ -169,7 +170,7 @@ func (p *Provider) fillURLs(name string) error {
 		}
 		return nil
 	}
-	base, validate := kind.origin, kind.validate
+	base, validate, revoke := kind.origin, kind.validate, kind.revoke
 	if p.AuthURL == "" && kind.origin == "" {
 		return fault.New(fault.Invalid, "%sAUTH_URL is missing", name).
 			WithDetail("It is the address of your %s, such as https://git.example.com.", kind.name)
@@ -188,6 +189,9 @@ func (p *Provider) fillURLs(name string) error {
 				base = below
 			}
 			validate = base + kind.validateElsewhere
+			if revoke = ""; kind.revokeElsewhere != "" {
+				revoke = base + kind.revokeElsewhere
+			}
 		}
 		if strings.TrimSuffix(p.AuthURL, "/") == base { // the server's address alone
 			p.AuthURL = ""
@@ -201,6 +205,9 @@ func (p *Provider) fillURLs(name string) error {
 	}
 	if p.ValidateURL == "" && (base == kind.origin || kind.validateElsewhere != "") {
 		p.ValidateURL = validate
+	}
+	if p.RevokeURL == "" {
+		p.RevokeURL = strings.Replace(revoke, "CLIENT_ID", url.PathEscape(p.ClientID), 1)
 	}
 	return nil
 }

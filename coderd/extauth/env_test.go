@@ -58,6 +58,31 @@ func TestParseEnv(t *testing.T) {
 	}
 }
 
+// TestRevokeURLs checks where tokens are revoked when users unlink.
+func TestRevokeURLs(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		pairs []string
+		want  string
+	}{
+		{[]string{"TYPE", "github"}, "https://api.github.com/applications/id%2F1/token"},
+		{[]string{"TYPE", "github", "AUTH_URL", "https://git.corp"}, "https://git.corp/api/v3/applications/id%2F1/token"},
+		{[]string{"TYPE", "github-enterprise", "AUTH_URL", "https://git.corp"}, "https://git.corp/api/v3/applications/id%2F1/token"},
+		{[]string{"TYPE", "gitlab"}, "https://gitlab.com/oauth/revoke"},
+		{[]string{"TYPE", "gitlab", "AUTH_URL", "https://git.corp/lab/oauth/authorize"}, "https://git.corp/lab/oauth/revoke"},
+		{[]string{"TYPE", "bitbucket-server", "AUTH_URL", "https://bb.corp"}, "https://bb.corp/rest/oauth2/latest/revoke"},
+		{[]string{"TYPE", "bitbucket-cloud"}, ""},
+		{[]string{"TYPE", "gitea"}, ""},
+		{[]string{"TYPE", "gitea", "REVOKE_URL", "https://f/r"}, "https://f/r"},
+		{[]string{"TYPE", "forge", "AUTH_URL", "https://f/a", "TOKEN_URL", "https://f/t"}, ""},
+	} {
+		got, err := extauth.ParseEnv(env(append(tc.pairs, "CLIENT_ID", "id/1", "CLIENT_SECRET", "secret")...))
+		if err != nil || got[0].RevokeURL != tc.want {
+			t.Errorf("%q: got %+v, %v, want %s", tc.pairs, got, err, tc.want)
+		}
+	}
+}
+
 // TestParseEnvRefuses checks that an invalid configuration is refused with the variable's name, and never with a secret.
 func TestParseEnvRefuses(t *testing.T) {
 	t.Parallel()
@@ -69,6 +94,7 @@ func TestParseEnvRefuses(t *testing.T) {
 		{"no URL", "AUTH_URL", "", "0_AUTH_URL"},
 		{"no token URL", "TOKEN_URL", "", "0_TOKEN_URL"},
 		{"a bad URL", "TOKEN_URL", "f/t", "0_TOKEN_URL"},
+		{"a bad revocation URL", "REVOKE_URL", "ftp://f", "0_REVOKE_URL"},
 		{"a URL with a password", "VALIDATE_URL", "https://u:p@f", "0_VALIDATE_URL"},
 		{"a bad expression", "REGEX", "(", "0_REGEX"},
 		{"a bad id", "ID", "a b", "0_ID"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
+	"github.com/codermesh/codermesh/v2/coderd/extauth/extauthtest"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -213,6 +214,49 @@ func TestRevokedAtTheProvider(t *testing.T) {
 	w.link("ann")
 	if got := w.token("ann"); !w.provider.Good(got) {
 		t.Errorf("after another sign-in: %q", got)
+	}
+}
+
+// TestUnlinkRevokes checks that unlinking revokes the tokens at the provider, in the ways of RFC 7009 and of GitHub, that it
+// also succeeds while the provider is away, and that others revoke nothing.
+func TestUnlinkRevokes(t *testing.T) {
+	t.Parallel()
+	for kind, more := range map[string]func(url string) []string{
+		"RFC 7009": func(url string) []string { return []string{"REVOKE_URL", url + "/revoke"} },
+		"GitHub":   func(string) []string { return []string{"TYPE", "github-enterprise"} },
+		"none":     func(string) []string { return nil },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			provider := extauthtest.New(t)
+			w := newWorldAt(t, provider, more(provider.URL)...)
+			ann, bob := w.as("ann"), w.as("bob")
+			w.link("ann")
+			token := w.token("ann")
+			if got, err := ann.ExternalAuth(t.Context(), "forge"); err != nil || got.SupportsRevocation != (kind != "none") {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			if _, err := bob.UnlinkExternalAuth(t.Context(), "forge"); fault.CodeOf(err) != fault.NotFound || !provider.Good(token) {
+				t.Errorf("bob unlinks what is not his: %v; the token is good: %t", err, provider.Good(token))
+			}
+			got, err := ann.UnlinkExternalAuth(t.Context(), "forge")
+			if err != nil || got.TokenRevoked != (kind != "none") || got.TokenRevocationError != "" {
+				t.Errorf("unlink: got %+v, %v", got, err)
+			}
+			if provider.Good(token) != (kind == "none") || provider.Renews() != (kind == "none") {
+				t.Errorf("the access token is good: %t; a refresh token is: %t", provider.Good(token), provider.Renews())
+			}
+
+			w.link("ann")
+			provider.Away(true)
+			got, err = ann.UnlinkExternalAuth(t.Context(), "forge")
+			if err != nil || got.TokenRevoked || (got.TokenRevocationError == "") != (kind == "none") || strings.Contains(got.TokenRevocationError, "secret") {
+				t.Errorf("unlink while the provider is away: got %+v, %v", got, err)
+			}
+			if _, err := ann.UnlinkExternalAuth(t.Context(), "forge"); fault.CodeOf(err) != fault.NotFound {
+				t.Errorf("the link is still there: %v", err)
+			}
+		})
 	}
 }
 

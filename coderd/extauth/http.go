@@ -1,6 +1,7 @@
 package extauth
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -27,6 +28,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	for _, p := range s.opts.Providers {
 		out.Providers = append(out.Providers, sdk.ExternalAuthProvider{
 			ID: p.ID, Type: p.Type, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, AllowRefresh: !p.NoRefresh, AllowValidate: p.ValidateURL != "",
+			SupportsRevocation: p.RevokeURL != "",
 		})
 	}
 	for _, link := range links {
@@ -60,7 +62,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if p == nil {
 		return noProvider(r.PathValue("externalauth"))
 	}
-	out := sdk.ExternalAuth{DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon}
+	out := sdk.ExternalAuth{DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, SupportsRevocation: p.RevokeURL != ""}
 	t, err := s.token(r.Context(), actor.UserID, p)
 	if f := fault.As(err); f != nil && f.Code == fault.Conflict {
 		out.ValidateError = f.Error()
@@ -74,7 +76,8 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// unlink deletes a link, even one with a provider that is no longer configured.
+// unlink deletes a link, even one with a provider that is no longer configured, and has its provider revoke the tokens.
+// The link is gone even if the provider refuses or is away.
 func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	actor, id := httpapi.ActorFrom(r.Context()), r.PathValue("externalauth")
 	if err := actor.May(rbac.Delete, rbac.Of(rbac.ExternalAuth, actor.UserID)); err != nil {
@@ -83,7 +86,11 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 	if strings.HasPrefix(id, SignInPrefix) {
 		return noProvider(id)
 	}
-	err := s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+	p, had := s.provider(id), tokens{}
+	err := s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) (err error) {
+		if had, err = s.taken(r.Context(), q, p, linkKey{actor.UserID, id}); err != nil {
+			return err
+		}
 		n, err := q.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
 		if err == nil && n == 0 {
 			return fault.New(fault.NotFound, "You have no link with %.64q.", id)
@@ -97,5 +104,14 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("delete link: %w", err)
 	}
 	s.log.InfoContext(r.Context(), "external login deleted", "user", actor.UserID, "provider", id)
-	return httpapi.Write(w, http.StatusOK, sdk.UnlinkExternalAuthResponse{})
+	var out sdk.UnlinkExternalAuthResponse
+	if had.Access != "" {
+		// Not for as long as the client waits: the tokens are nowhere else.
+		err := s.revoke(context.WithoutCancel(r.Context()), p, had)
+		if out.TokenRevoked = err == nil; err != nil {
+			s.log.WarnContext(r.Context(), "cannot revoke external token", "user", actor.UserID, "provider", id, "err", err)
+			out.TokenRevocationError = p.DisplayName + " did not revoke the token. Revoke it in your settings there."
+		}
+	}
+	return httpapi.Write(w, http.StatusOK, out)
 }

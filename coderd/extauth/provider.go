@@ -22,6 +22,7 @@ type Provider struct {
 	AuthURL      string
 	TokenURL     string
 	ValidateURL  string         // asked with the token whether it is valid; "" for none
+	RevokeURL    string         // revokes tokens when a user unlinks; "" for none
 	Match        *regexp.Regexp // matches the URLs that the token is for; nil for none
 	Scopes       []string
 	NoRefresh    bool
@@ -36,10 +37,13 @@ type kind struct {
 	auth, token       string // paths
 	validate          string // URL of the public service
 	validateElsewhere string // path on a self-hosted server
+	revoke            string // as validate; CLIENT_ID stands for the client's
+	revokeElsewhere   string // as validateElsewhere
 	scopes            []string
 	username          string // used with the token in HTTP basic authentication
 	style             oauth2.AuthStyle
 	publicOnly        bool // cannot be self-hosted
+	ownAPI            bool // revokes by GitHub's API, not by RFC 7009
 }
 
 // Sources: each provider's own documentation of OAuth applications and of cloning over HTTPS with a token.
@@ -47,11 +51,14 @@ var kinds = map[string]kind{
 	"github": {
 		name: "GitHub", origin: "https://github.com", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",
 		validate: "https://api.github.com/user", validateElsewhere: "/api/v3/user", scopes: []string{"repo", "workflow"},
-		username: "x-access-token", style: oauth2.AuthStyleInParams,
+		username: "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,
+		revoke:          "https://api.github.com/applications/CLIENT_ID/token",
+		revokeElsewhere: "/api/v3/applications/CLIENT_ID/token",
 	},
 	"gitlab": {
 		name: "GitLab", origin: "https://gitlab.com", auth: "/oauth/authorize", token: "/oauth/token",
 		validate: "https://gitlab.com/oauth/token/info", validateElsewhere: "/oauth/token/info", scopes: []string{"write_repository", "read_user"},
+		revoke: "https://gitlab.com/oauth/revoke", revokeElsewhere: "/oauth/revoke",
 		username: "oauth2", style: oauth2.AuthStyleInParams,
 	},
 	"bitbucket-cloud": {
@@ -62,13 +69,15 @@ var kinds = map[string]kind{
 	"bitbucket-server": { // and Data Center, 7.21 or newer
 		name: "Bitbucket", auth: "/rest/oauth2/latest/authorize", token: "/rest/oauth2/latest/token",
 		validateElsewhere: "/rest/api/latest/profile/recent/repos?limit=1",
+		revokeElsewhere:   "/rest/oauth2/latest/revoke",
 		scopes:            []string{"PUBLIC_REPOS", "REPO_READ", "REPO_WRITE"},
 		username:          "x-token-auth", style: oauth2.AuthStyleInParams,
 	},
 	"github-enterprise": {
 		name: "GitHub Enterprise", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",
-		validateElsewhere: "/api/v3/user", scopes: []string{"repo", "workflow"},
-		username: "x-access-token", style: oauth2.AuthStyleInParams,
+		validateElsewhere: "/api/v3/user", revokeElsewhere: "/api/v3/applications/CLIENT_ID/token",
+		scopes:   []string{"repo", "workflow"},
+		username: "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,
 	},
 	"gitea": {
 		name: "Gitea", origin: "https://gitea.com", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",

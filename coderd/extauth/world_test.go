@@ -54,7 +54,13 @@ func keys(t *testing.T, text string) *keyring.Ring {
 // newWorld starts a server; more contains further settings of the provider, as alternating names and values.
 func newWorld(t *testing.T, more ...string) *world {
 	t.Helper()
-	w := &world{t: t, provider: extauthtest.New(t)}
+	return newWorldAt(t, extauthtest.New(t), more...)
+}
+
+// newWorldAt is newWorld with a provider that is there.
+func newWorldAt(t *testing.T, provider *extauthtest.Provider, more ...string) *world {
+	t.Helper()
+	w := &world{t: t, provider: provider}
 	providers := w.configure(more...)
 	w.Server = coderdtest.New(t, func(o *coderd.Options) { o.ExternalAuth, o.States = providers, keys(t, key("k")) })
 	w.Service = w.Server.ExternalAuth

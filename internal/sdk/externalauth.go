@@ -15,6 +15,8 @@ type ExternalAuth struct {
 	DisplayIcon   string `json:"display_icon"`
 	// ValidateError is the reason why a link does not work.
 	ValidateError string `json:"validate_error"`
+	// SupportsRevocation reports that the provider revokes the token when the user unlinks.
+	SupportsRevocation bool `json:"supports_revocation"`
 }
 
 // ExternalAuths lists the configured providers and the user's links.
@@ -32,6 +34,8 @@ type ExternalAuthProvider struct {
 	DisplayIcon   string `json:"display_icon"`
 	AllowRefresh  bool   `json:"allow_refresh"`
 	AllowValidate bool   `json:"allow_validate"`
+	// SupportsRevocation reports that the provider revokes the token when the user unlinks.
+	SupportsRevocation bool `json:"supports_revocation"`
 }
 
 // ExternalAuthLink is a user's link with a provider, as the server knows it without a request to the provider.
@@ -47,7 +51,9 @@ type ExternalAuthLink struct {
 
 // UnlinkExternalAuthResponse reports what happened to an unlinked token.
 type UnlinkExternalAuthResponse struct {
-	TokenRevoked bool `json:"token_revoked"` // at the service: always false
+	TokenRevoked bool `json:"token_revoked"` // at the service
+	// TokenRevocationError is why the service did not revoke the token, though it supports that.
+	TokenRevocationError string `json:"token_revocation_error,omitempty"`
 }
 
 // ExternalAuths lists the caller's links with other services.

@@ -62,6 +62,7 @@ beforeAll(async () => {
       [`${name}AUTH_URL`]: `http://${id}.apps.localhost:${port}/authorize`,
       [`${name}TOKEN_URL`]: `http://127.0.0.1:${port}/token`,
       [`${name}VALIDATE_URL`]: `http://127.0.0.1:${port}/user`,
+      [`${name}REVOKE_URL`]: `http://127.0.0.1:${port}/revoke`, // refuses
     });
   }
   await server.start();
@@ -113,7 +114,9 @@ it("links and unlinks an account on its page", async () => {
   await page.getByText("Linked", { exact: true }).waitFor();
   expect(await page.getByRole("alert").count()).toBe(0);
   await page.getByRole("button", { name: "Unlink" }).click();
+  await page.getByText("revokes the access as well").waitFor();
   await page.getByRole("dialog").getByRole("button", { name: "Unlink" }).click();
+  await page.getByText("The other <b>service</b> did not revoke the token.").waitFor();
   await page.getByRole("link", { name: /^Link / }).waitFor();
   // What the address says is shown only where it is one of the server's words.
   await page.goto("/external-auth/other?failed=<script>alert(1)</script>");

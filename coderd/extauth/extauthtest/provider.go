@@ -23,7 +23,8 @@ const (
 	ClientSecret = "the-client-secret"
 )
 
-// Provider is the provider's server. Its pages are /authorize, /token and /user.
+// Provider is the provider's server. Its pages are /authorize, /token, /revoke (RFC 7009), /user, and
+// /api/v3/applications/CLIENT/token, which revokes as GitHub's API does.
 type Provider struct {
 	*httptest.Server
 
@@ -47,6 +48,8 @@ func New(t testing.TB) *Provider {
 	mux.HandleFunc("GET /authorize", p.authorize)
 	mux.HandleFunc("POST /token", p.token)
 	mux.HandleFunc("GET /user", p.user)
+	mux.HandleFunc("POST /revoke", p.revoke)
+	mux.HandleFunc("DELETE /api/v3/applications/"+ClientID+"/token", p.revokeApp)
 	p.Server = httptest.NewServer(mux)
 	t.Cleanup(p.Server.Close)
 	return p
@@ -87,6 +90,12 @@ func (p *Provider) Refreshes() (n int) {
 func (p *Provider) Good(token string) (good bool) {
 	p.set(func() { good = p.access[token] })
 	return good
+}
+
+// Renews reports whether any refresh token is valid.
+func (p *Provider) Renews() (renews bool) {
+	p.set(func() { renews = len(p.refresh) > 0 })
+	return renews
 }
 
 // Given returns every token that was ever issued, of both kinds.
@@ -174,6 +183,44 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// revoke forgets a token. As RFC 7009 asks, a token that it does not know is no error.
+func (p *Provider) revoke(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.away:
+		http.Error(w, "secret of the service's trace", http.StatusServiceUnavailable)
+	case r.PostFormValue("client_id") != ClientID || r.PostFormValue("client_secret") != ClientSecret:
+		refuse(w, http.StatusUnauthorized, "invalid_client")
+	default:
+		delete(p.access, r.PostFormValue("token"))
+		delete(p.refresh, r.PostFormValue("token"))
+	}
+}
+
+// revokeApp forgets an access token, and what was issued with it.
+func (p *Provider) revokeApp(w http.ResponseWriter, r *http.Request) {
+	id, password, _ := r.BasicAuth()
+	var asked struct {
+		Token string `json:"access_token"`
+	}
+	err := json.NewDecoder(r.Body).Decode(&asked)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.away || err != nil:
+		http.Error(w, "secret of the service's trace", http.StatusServiceUnavailable)
+	case id != ClientID || password != ClientSecret:
+		http.Error(w, "who?", http.StatusUnauthorized)
+	case !p.access[asked.Token]:
+		http.Error(w, "no such token", http.StatusNotFound)
+	default:
+		delete(p.access, asked.Token)
+		clear(p.refresh)
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 func refuse(w http.ResponseWriter, status int, code string) {

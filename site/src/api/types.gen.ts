@@ -833,6 +833,7 @@ export interface ExternalAuth {
   display_name: string;
   display_icon: string;
   validate_error: string;
+  supports_revocation: boolean;
 }
 
 // ExternalAuths lists the configured providers and the user's links.
@@ -850,6 +851,7 @@ export interface ExternalAuthProvider {
   display_icon: string;
   allow_refresh: boolean;
   allow_validate: boolean;
+  supports_revocation: boolean;
 }
 
 // ExternalAuthLink is a user's link with a provider, as the server knows it without a request to the provider.
@@ -865,7 +867,8 @@ export interface ExternalAuthLink {
 
 // UnlinkExternalAuthResponse reports what happened to an unlinked token.
 export interface UnlinkExternalAuthResponse {
-  token_revoked: boolean; // at the service: always false
+  token_revoked: boolean; // at the service
+  token_revocation_error?: string;
 }
 
 // GroupSource tells who created a group.

@@ -4,10 +4,12 @@ import { useState } from "react";
 import { useSearch } from "wouter";
 import { segment, send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
+import type { UnlinkExternalAuthResponse } from "~/api/types";
 import { Confirm } from "~/components/dialog";
 import { Badge, Button, buttonClass, Card, Empty, Icon, LinkButton, Note, Page, PendingPage } from "~/components/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { toast } from "~/lib/toasts";
 
 // Why a sign-in failed, by the code in the address. No other text from the address is shown: anyone can craft one.
 const reasons: Record<string, string> = {
@@ -17,6 +19,15 @@ const reasons: Record<string, string> = {
   refused: "The service rejected the token that it had issued. Ask your admin to check the provider's configuration.",
   away: "The server cannot reach the service. Try again later.",
 };
+
+// unlink deletes the link with a provider, and reports if the provider did not revoke the access.
+async function unlink(id: string) {
+  const { token_revocation_error: kept } = await send<UnlinkExternalAuthResponse>(
+    "DELETE",
+    `external-auth/${segment(id)}`,
+  );
+  if (kept) toast({ tone: "bad", text: kept });
+}
 
 // The page where users link and unlink an account at another service.
 export default function ExternalAuthPage({ id }: { id: string }) {
@@ -78,11 +89,14 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           title={`Unlink ${name}?`}
           action="Unlink"
           danger
-          onConfirm={() => send("DELETE", `external-auth/${segment(id)}`).finally(() => void link.refetch())}
+          onConfirm={() => unlink(id).finally(() => void link.refetch())}
           onClose={() => end(false)}
         >
           Git in your workspaces can no longer sign in there, and workspaces whose templates need this account cannot
-          start. To revoke the access itself, use the settings of {name}.
+          start.{" "}
+          {link.data.supports_revocation
+            ? `${name} revokes the access as well.`
+            : `To revoke the access as well, use your settings at ${name}.`}
         </Confirm>
       )}
     </Page>
