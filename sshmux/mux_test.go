@@ -405,6 +405,92 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
+// TestReadInPieces checks that a read takes what has arrived, in order, across the other end's writes.
+func TestReadInPieces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		client, server := pairOver(t, near, far, sshmux.Options{})
+		channel, _, err := client.OpenChannel("session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := <-server.Channels()
+		sender, err := request.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, way := range map[string]struct {
+			to   io.Writer
+			from io.Reader
+		}{"data": {sender, channel}, "errors": {sender.Stderr(), channel.Stderr()}} {
+			for _, text := range []string{"ab", "cd", "ef"} {
+				if _, err := io.WriteString(way.to, text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait() // until all three are there
+			buf := make([]byte, 5)
+			for _, want := range []string{"abcde", "f"} {
+				if n, err := way.from.Read(buf); err != nil || n != len(want) || string(buf[:n]) != want {
+					t.Fatalf("%s: got %d bytes of %q, %v, want %q", name, n, buf, err, want)
+				}
+			}
+		}
+	})
+}
+
+// TestWindowGrows checks how far a sender may be ahead of a reader: by FirstWindow, and by MaxWindow once the reader has
+// shown that it is fast. Credit comes in quarters of FirstWindow.
+func TestWindowGrows(t *testing.T) {
+	t.Parallel()
+	const fast = 256 << 10 // bytes
+	for _, tc := range []struct {
+		name    string
+		pause   time.Duration // before each read
+		reads   []int         // bytes
+		written int
+	}{
+		{"a fast reader", 0, []int{fast}, fast + sshmux.MaxWindow},
+		{"a fast reader that stops early", 0, []int{fast - 1}, sshmux.FirstWindow},
+		{"a slow reader", time.Minute, []int{fast, fast}, 2*fast + sshmux.FirstWindow},
+		{"a slow reader that stops early", time.Minute, []int{fast, fast - 1}, sshmux.FirstWindow},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				client, server := pairOver(t, near, far, sshmux.Options{})
+				channel, _, err := client.OpenChannel("session", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				written := make(chan int, 1)
+				go func() {
+					n, _ := channel.Write(make([]byte, 2*sshmux.MaxWindow))
+					written <- n
+				}()
+				request := <-server.Channels()
+				reader, err := request.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range tc.reads {
+					time.Sleep(tc.pause)
+					if _, err := io.ReadFull(reader, make([]byte, n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait() // until the sender has used up its window
+				channel.Close()
+				if n := <-written; n != tc.written {
+					t.Errorf("the sender wrote %d bytes, want %d", n, tc.written)
+				}
+			})
+		})
+	}
+}
+
 func frame(kind byte, channel uint32, body ...byte) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(5+len(body)))
 	b = append(b, kind)
