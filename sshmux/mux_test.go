@@ -440,6 +440,36 @@ func TestReadInPieces(t *testing.T) {
 	})
 }
 
+// TestLongWrite checks that a write that is not a whole number of frames arrives.
+func TestLongWrite(t *testing.T) {
+	t.Parallel()
+	client, server := pair(t, sshmux.Options{})
+	go serve(server)
+	for _, n := range []int{1, sshmux.MaxData - 1, sshmux.MaxData, sshmux.MaxData + 1, 3*sshmux.MaxData + 7} {
+		s, err := client.NewSession()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := s.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		s.Stdout = &got
+		if err := s.Start("cat"); err != nil {
+			t.Fatal(err)
+		}
+		data := bytes.Repeat([]byte("0123456"), n)[:n]
+		if wrote, err := in.Write(data); wrote != n || err != nil {
+			t.Errorf("a write of %d bytes: got %d, %v", n, wrote, err)
+		}
+		in.Close()
+		if err := s.Wait(); err != nil || !bytes.Equal(got.Bytes(), data) {
+			t.Errorf("of %d bytes, %d came back: %v", n, got.Len(), err)
+		}
+	}
+}
+
 // TestWindowGrows checks how far a sender may be ahead of a reader: by FirstWindow, and by MaxWindow once the reader has
 // shown that it is fast. Credit comes in quarters of FirstWindow.
 func TestWindowGrows(t *testing.T) {
