@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -76,13 +78,54 @@ func TestMalformedLinkMessages(t *testing.T) {
 		"no id":           `{"gone":{"id":"00000000-0000-0000-0000-000000000000"}}`,
 		"itself":          `{"want":{"from":"` + id + `","to":"` + id + `"}}`,
 		"no key":          `{"present":{"id":"` + id + `","kind":"agent","stamp":1,"version":4,"since":"2026-11-22T12:00:00Z"}}`,
-		"another's node":  strings.Replace(encoded(linkMessages()[1]), `"node":{"id":"`, `"node":{"id":"`+id[:8], 1),
 		"negative delay":  `{"meet":{"from":"` + id + `","to":"` + laptop(1).ID.String() + `","from_moves":0,"to_moves":0,"delay":-1}}`,
 		"a client's id":   strings.Replace(encoded(linkMessages()[2]), `"agent"`, `"client"`, 1),
 		"more than 64 kB": `{"gone":{"message":"` + strings.Repeat("a", protocol.MaxLinkMessage) + `"}}`,
 	} {
 		if m, err := protocol.DecodeLinkMessage([]byte(text)); err == nil {
 			t.Errorf("%s: accepted as %+v", name, m)
+		}
+	}
+}
+
+// TestForgedAnnouncements checks that a server announces nothing that others could take for another participant, or that
+// is too long for them.
+func TestForgedAnnouncements(t *testing.T) {
+	t.Parallel()
+	announced := func(kind protocol.Kind) protocol.Present {
+		n := laptop(1)
+		if kind == protocol.KindAgent {
+			n = agent(1)
+		}
+		return protocol.Present{ID: n.ID, Kind: kind, Key: n.Key, Stamp: 1, Version: protocol.MinVersion, Node: &n}
+	}
+	long := func(n int) string { return strings.Repeat("a", n+1) }
+	for name, forge := range map[string]func(*protocol.Present){
+		"no id":                   func(p *protocol.Present) { p.ID = uuid.Nil },
+		"no key":                  func(p *protocol.Present) { p.Key = tailnet.PublicKey{} },
+		"an unknown kind":         func(p *protocol.Present) { p.Kind = "other" },
+		"another's id":            func(p *protocol.Present) { p.ID = agent(2).ID },
+		"another's key":           func(p *protocol.Present) { p.Key = key(200) },
+		"a node with another id":  func(p *protocol.Present) { p.Node.ID = agent(2).ID },
+		"a node with another key": func(p *protocol.Present) { p.Node.Key = key(200) },
+		"no stamp":                func(p *protocol.Present) { p.Stamp = 0 },
+		"an old version":          func(p *protocol.Present) { p.Version = protocol.MinVersion - 1 },
+		"a negative round trip":   func(p *protocol.Present) { p.RTT = -1 },
+		"a long round trip":       func(p *protocol.Present) { p.RTT = time.Hour.Microseconds() },
+		"a long name":             func(p *protocol.Present) { p.Name = long(protocol.MaxLinkText) },
+		"a long session":          func(p *protocol.Present) { p.Session = long(protocol.MaxLinkText) },
+		"a long detail":           func(p *protocol.Present) { p.Detail = long(protocol.MaxDetail) },
+		"a long pass":             func(p *protocol.Present) { p.Pass = long(protocol.MaxPass) },
+	} {
+		for _, kind := range []protocol.Kind{protocol.KindAgent, protocol.KindClient} {
+			p := announced(kind)
+			if err := p.Check(); err != nil {
+				t.Fatalf("an honest %s: %v", kind, err)
+			}
+			forge(&p)
+			if p.Check() == nil {
+				t.Errorf("%s: %s is accepted", kind, name)
+			}
 		}
 	}
 }
