@@ -150,7 +150,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"POST /api/v2/external-auth/{externalauth}/device":                  device,
 		"GET /api/v2/workspace-quota/{user}":                                {"Each organization has quotas of its own.", "Use GET /api/v2/organizations/{organization}/members/{user}/workspace-quota."},
 		"GET /api/v2/workspaceagents/{workspaceagent}/startup-logs":         {"Scripts and other sources share one log.", "Use GET /api/v2/workspaceagents/{workspaceagent}/logs."},
-		"POST /api/v2/templates/{template}/prebuilds/invalidate":            {"Prebuilt workspaces are replaced when the template has a new active version.", "Upload its source again: coder templates push"},
 		"POST /api/v2/audit/testgenerate":                                   {"The audit log has only what has happened.", ""},
 		"GET /api/v2/insights/user-latency":                                 {"Latencies are not stored, so there is no report of a period.", "Read the present ones: GET /api/v2/mesh/peers, or the metric coderd_agents_connection_latencies_seconds."},
 		"GET /api/v2/insights/user-status-counts":                           {"The number of users by status is not stored.", "The audit log has each change: GET /api/v2/audit?q=resource_type:user"},

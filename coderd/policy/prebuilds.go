@@ -47,15 +47,6 @@ func (p Prebuilds) Desired(now time.Time) int {
 	return p.Instances
 }
 
-// ExpiresAfter returns the time before which unexpired workspaces were not created; nil if they do not expire.
-func (p Prebuilds) ExpiresAfter(now time.Time) *time.Time {
-	if p.TTLSeconds <= 0 {
-		return nil
-	}
-	at := now.Add(-time.Duration(p.TTLSeconds) * time.Second)
-	return &at
-}
-
 // Pool is a preset with what the server knows about its prebuilt workspaces.
 type Pool struct {
 	Prebuilds
@@ -64,6 +55,21 @@ type Pool struct {
 	FailedAt time.Time
 	// ProblemAt is when one could not even be queued; nil if the last one could.
 	ProblemAt *time.Time
+	// InvalidatedAt is when those that existed were declared to be out of date; nil if they never were.
+	InvalidatedAt *time.Time
+}
+
+// GoodAfter returns the time after which workspaces were created that have not expired and are not out of date; nil if all
+// are good.
+func (p Pool) GoodAfter(now time.Time) *time.Time {
+	if p.TTLSeconds <= 0 {
+		return p.InvalidatedAt
+	}
+	at := now.Add(-time.Duration(p.TTLSeconds) * time.Second)
+	if p.InvalidatedAt != nil && p.InvalidatedAt.After(at) {
+		return p.InvalidatedAt
+	}
+	return &at
 }
 
 // Hold returns until when no more workspaces are created because the last ones failed, zero if nothing holds them. If ever is false, only a new
@@ -117,16 +123,16 @@ func (b Prebuilt) deletable(now time.Time) bool {
 // expired, or are too many. Nil stands for a preset that no longer has prebuilt workspaces.
 func (p *Pool) Reconcile(all []Prebuilt, now time.Time) (create int, remove []int) {
 	desired := 0
-	var expired *time.Time
+	var after *time.Time
 	if p != nil {
-		desired, expired = p.Desired(now), p.ExpiresAfter(now)
+		desired, after = p.Desired(now), p.GoodAfter(now)
 	}
 	var good []int
 	for i, b := range all {
 		switch {
 		case b.Transition == sdk.TransitionStart && !b.Status.Ended():
 			good = append(good, i)
-		case b.running() && (expired == nil || b.CreatedAt.After(*expired)):
+		case b.running() && (after == nil || b.CreatedAt.After(*after)):
 			good = append(good, i)
 		case b.deletable(now):
 			remove = append(remove, i)

@@ -43,6 +43,7 @@ func TestReconcilePrebuilds(t *testing.T) {
 	b := func(age time.Duration, transition sdk.Transition, status sdk.JobStatus, ready bool) policy.Prebuilt {
 		return policy.Prebuilt{CreatedAt: now.Add(-age), Transition: transition, Status: status, Ready: ready}
 	}
+	at := func(after time.Duration) *time.Time { t := now.Add(after); return &t }
 	start, remove := sdk.TransitionStart, sdk.TransitionDelete
 	pool := func(instances int, edit func(*policy.Pool)) *policy.Pool {
 		p := &policy.Pool{Prebuilds: policy.Prebuilds{Instances: instances}}
@@ -69,6 +70,13 @@ func TestReconcilePrebuilds(t *testing.T) {
 			all: []policy.Prebuilt{b(3*time.Hour, start, sdk.JobSucceeded, true), b(time.Hour, start, sdk.JobSucceeded, false), b(2*time.Hour, start, sdk.JobSucceeded, true)}},
 		"expired": {pool: pool(2, func(p *policy.Pool) { p.TTLSeconds = 3600 }), create: 1, remove: []int{0},
 			all: []policy.Prebuilt{b(2*time.Hour, start, sdk.JobSucceeded, true), b(time.Minute, start, sdk.JobSucceeded, true)}},
+		"invalidated": {pool: pool(2, func(p *policy.Pool) { p.InvalidatedAt = at(-time.Hour) }), create: 1, remove: []int{0},
+			all: []policy.Prebuilt{b(time.Hour, start, sdk.JobSucceeded, true), b(time.Minute, start, sdk.JobSucceeded, true)}},
+		"invalidated, then expired": {pool: pool(2, func(p *policy.Pool) { p.TTLSeconds, p.InvalidatedAt = 3600, at(-3*time.Hour) }), create: 1, remove: []int{0},
+			all: []policy.Prebuilt{b(2*time.Hour, start, sdk.JobSucceeded, true), b(time.Minute, start, sdk.JobSucceeded, true)}},
+		"invalidated before they expire": {pool: pool(1, func(p *policy.Pool) { p.TTLSeconds, p.InvalidatedAt = 86400, at(0) }), create: 1, remove: []int{0},
+			all: []policy.Prebuilt{b(time.Minute, start, sdk.JobSucceeded, true)}},
+		"invalidated while it starts": {pool: pool(1, func(p *policy.Pool) { p.InvalidatedAt = at(0) }), all: []policy.Prebuilt{b(time.Minute, start, sdk.JobRunning, false)}},
 		"another version's": {all: []policy.Prebuilt{b(1, start, sdk.JobSucceeded, true), b(1, start, sdk.JobRunning, false)}, remove: []int{0}},
 		"one tries again":   {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-2*time.Minute) }), create: 1},
 		"one is tried":      {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-time.Hour) }), all: []policy.Prebuilt{b(1, start, sdk.JobRunning, false)}},

@@ -81,6 +81,7 @@ func (s *Service) reconcileTemplate(ctx context.Context, id uuid.UUID, since, no
 				if err != nil {
 					return err
 				}
+				p.InvalidatedAt = row.PrebuildsInvalidatedAt
 				pools[row.ID], order = p, append(order, row.ID)
 			}
 		}
@@ -241,7 +242,8 @@ func (s *Service) claimFrom(
 	if err != nil {
 		return uuid.Nil, err
 	}
-	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{PresetID: row.ID, VersionID: t.ActiveVersionID, CreatedAfter: pool.ExpiresAfter(s.opts.Now())})
+	pool.InvalidatedAt = row.PrebuildsInvalidatedAt
+	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{PresetID: row.ID, VersionID: t.ActiveVersionID, CreatedAfter: pool.GoodAfter(s.opts.Now())})
 	if database.IsNotFound(err) {
 		return uuid.Nil, nil
 	}

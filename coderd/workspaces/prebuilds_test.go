@@ -360,6 +360,42 @@ func TestExpiringPrebuilds(t *testing.T) {
 	}
 }
 
+// TestInvalidatedPrebuilds checks that a template's administrator has all prebuilt workspaces replaced, that no user gets an
+// old one, and that others may not.
+func TestInvalidatedPrebuilds(t *testing.T) {
+	t.Parallel()
+	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})
+	w.run(1)
+	w.start()
+	old := w.prebuilt()[0]
+	if got, err := w.As("ann").InvalidatePrebuilds(t.Context(), w.template.ID); fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("a user: got %+v, %v", got, err)
+	}
+	if got, err := w.As("tom").InvalidatePrebuilds(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("an unknown template: got %+v, %v", got, err)
+	}
+	w.run(1)
+	got, err := w.As("tom").InvalidatePrebuilds(t.Context(), w.template.ID)
+	if err != nil || len(got.Invalidated) != 1 || got.Invalidated[0].TemplateName != w.template.Name {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	pools, err := w.As("tom").TemplatePrebuilds(t.Context(), w.template.ID)
+	if err != nil || len(pools) != 1 || pools[0].Eligible != 0 {
+		t.Errorf("the template's page: got %+v, %v", pools, err)
+	}
+	mine, err := w.create("ann", "mine")
+	if err != nil || mine.ID == old.ID {
+		t.Errorf("a user gets %s, of the workspaces %s: %v", mine.ID, old.ID, err)
+	}
+	w.run(2)
+	for range 3 { // the user's, the deletion and the new one
+		w.Daemon().Next().Finish(coderdtest.Built("state"))
+	}
+	if got := w.prebuilt(); len(got) != 1 || got[0].ID == old.ID {
+		t.Errorf("after the invalidation: %+v", got)
+	}
+}
+
 // TestFailingPrebuilds checks that a template that cannot be built does not fill the queue, and that an administrator can try again.
 func TestFailingPrebuilds(t *testing.T) {
 	t.Parallel()

@@ -88,6 +88,44 @@ func (s *Service) putPrebuilds(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, req)
 }
 
+// invalidatePrebuilds has all prebuilt workspaces of a template replaced, and returns the presets that they belong to.
+func (s *Service) invalidatePrebuilds(w http.ResponseWriter, r *http.Request) error {
+	ctx := r.Context()
+	id, err := httpapi.PathUUID(r, "template")
+	if err != nil {
+		return err
+	}
+	t, err := s.opts.DB.GetTemplate(ctx, id)
+	if err != nil {
+		return lookup.Fault(err, rbac.Template, "read template")
+	}
+	object := rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)
+	if err := httpapi.ActorFrom(ctx).May(rbac.Update, object); err != nil {
+		return err
+	}
+	var out sdk.InvalidatedPrebuilds
+	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		out.Invalidated = nil // of a try that the database ended
+		rows, err := q.InvalidatePrebuilds(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			out.Invalidated = append(out.Invalidated, sdk.InvalidatedPreset{
+				TemplateName: t.Name, TemplateVersionName: row.VersionName, PresetName: row.PresetName,
+			})
+		}
+		return audit.Record(ctx, q, audit.Entry{
+			ID: t.ID, Name: t.Name, Organization: t.OrganizationID, Fields: map[string]any{"invalidated_prebuilds": len(rows)},
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("invalidate prebuilt workspaces: %w", err)
+	}
+	s.taken.Poke()
+	return httpapi.Write(w, http.StatusOK, out)
+}
+
 // templatePrebuilds serves how many prebuilt workspaces a template has, by preset of its active version.
 func (s *Service) templatePrebuilds(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()

@@ -113,6 +113,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/workspaces/{workspace}/external-agent/{workspaceagent}/credentials", rbac.Needs(rbac.Update, rbac.Agent), s.getExternalAgent)
 	mux.Handle("GET /api/v2/prebuilds/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.getPrebuilds)
 	mux.Handle("PUT /api/v2/prebuilds/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.putPrebuilds, audit.On(audit.Write, audit.PrebuildsSettings))
+	mux.Handle("POST /api/v2/templates/{template}/prebuilds/invalidate", rbac.Needs(rbac.Update, rbac.Template), s.invalidatePrebuilds, audit.On(audit.Write, audit.Template))
 	mux.Handle("GET /api/v2/templates/{template}/prebuilds", rbac.Needs(rbac.Read, rbac.Template), s.templatePrebuilds)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch", read, s.watch)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/watch-ws", read, s.watchWebsocket)

@@ -34,6 +34,18 @@ type TemplatePrebuilds struct {
 	ClaimWaits []string `json:"claim_waits"`
 }
 
+// InvalidatedPrebuilds lists the presets whose prebuilt workspaces are replaced.
+type InvalidatedPrebuilds struct {
+	Invalidated List[InvalidatedPreset] `json:"invalidated"`
+}
+
+// InvalidatedPreset is a preset of a template's active version.
+type InvalidatedPreset struct {
+	TemplateName        string `json:"template_name"`
+	TemplateVersionName string `json:"template_version_name"`
+	PresetName          string `json:"preset_name"`
+}
+
 // PrebuildClaims says what users wait for who claim a prebuilt workspace.
 type PrebuildClaims string
 
@@ -49,6 +61,11 @@ func (c *Client) PrebuildsSettings(ctx context.Context) (PrebuildsSettings, erro
 
 func (c *Client) UpdatePrebuildsSettings(ctx context.Context, s PrebuildsSettings) error {
 	return c.do(ctx, http.MethodPut, "prebuilds/settings", s, nil)
+}
+
+// InvalidatePrebuilds has all prebuilt workspaces of a template replaced.
+func (c *Client) InvalidatePrebuilds(ctx context.Context, template uuid.UUID) (InvalidatedPrebuilds, error) {
+	return send[InvalidatedPrebuilds](ctx, c, http.MethodPost, "templates/"+template.String()+"/prebuilds/invalidate", nil)
 }
 
 func (c *Client) TemplatePrebuilds(ctx context.Context, template uuid.UUID) ([]TemplatePrebuilds, error) {

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
-import { open, withBrowser } from "./browser";
+import { axe, open, withBrowser } from "./browser";
 import { api, run, until } from "./server";
 
 withBrowser();
@@ -43,10 +43,36 @@ resource "terraform_data" "machine" {
   });
 });
 
+// prebuilt lists those that no user has, by id.
+async function prebuilt(): Promise<string[]> {
+  const { workspaces } = await api<{ workspaces: { id: string }[] }>(
+    place,
+    token,
+    "GET",
+    "workspaces?q=owner:prebuilds",
+  );
+  return workspaces.map((w) => w.id);
+}
+
 it("shows why claims wait for their build", async () => {
   const { page } = await open(place, token);
   await page.goto("/templates/pool");
   await page.getByText("Wait for their build", { exact: true }).waitFor();
   const reason = page.getByText("a claim changes terraform_data.machine: it would differ in input");
   expect(await reason.textContent()).toMatch(/^main\.tf:17: /);
+});
+
+it("replaces all of them, with others for users", async () => {
+  const before = await prebuilt();
+  const { page } = await open(place, token);
+  await page.goto("/templates/pool");
+  await page.getByRole("button", { name: "Replace all" }).click();
+  const dialog = page.getByRole("dialog", { name: "Replace all prebuilt workspaces?" });
+  await axe(page, "replacing prebuilt workspaces");
+  await dialog.getByRole("button", { name: "Replace" }).click();
+  await dialog.waitFor({ state: "detached" });
+  await until("another one is there", async () => {
+    const after = await prebuilt();
+    return after.length === 1 && after[0] !== before[0];
+  });
 });

@@ -470,16 +470,17 @@ type TemplateVersionParameter struct {
 }
 
 type TemplateVersionPreset struct {
-	ID                uuid.UUID
-	TemplateVersionID uuid.UUID
-	Name              string
-	Description       string
-	Icon              string
-	IsDefault         bool
-	Parameters        []byte
-	Prebuilds         []byte
-	PrebuildProblem   string
-	PrebuildProblemAt *time.Time
+	ID                     uuid.UUID
+	TemplateVersionID      uuid.UUID
+	Name                   string
+	Description            string
+	Icon                   string
+	IsDefault              bool
+	Parameters             []byte
+	Prebuilds              []byte
+	PrebuildProblem        string
+	PrebuildProblemAt      *time.Time
+	PrebuildsInvalidatedAt *time.Time
 }
 
 type TemplateVersionTag struct {

@@ -78,7 +78,7 @@ JOIN organizations o ON o.id = t.organization_id
 JOIN template_version_presets p ON p.template_version_id = t.active_version_id AND p.prebuilds IS NOT NULL
 JOIN LATERAL (
 	SELECT count(b.workspace_id) AS created, count(*) FILTER (WHERE b.failed_at IS NOT NULL) AS failed, count(*) FILTER (WHERE b.claimed_at IS NOT NULL) AS claimed,
-		count(*) FILTER (WHERE live.running) AS running, count(*) FILTER (WHERE live.running AND live.ready) AS eligible,
+		count(*) FILTER (WHERE live.running) AS running, count(*) FILTER (WHERE live.running AND live.ready AND (p.prebuilds_invalidated_at IS NULL OR b.created_at > p.prebuilds_invalidated_at)) AS eligible,
 		count(*) FILTER (WHERE b.failed_at > $1::timestamptz AND b.failed_at > COALESCE(s.last, '-infinity')) AS failures,
 		COALESCE(max(b.failed_at), 'epoch') AS failed_at
 	FROM (SELECT max(x.started_at) AS last FROM prebuilt_workspaces x WHERE x.preset_id = p.id) s
@@ -172,8 +172,42 @@ func (q *Queries) InsertPrebuilt(ctx context.Context, arg InsertPrebuiltParams) 
 	return err
 }
 
+const invalidatePrebuilds = `-- name: InvalidatePrebuilds :many
+UPDATE template_version_presets p SET prebuilds_invalidated_at = now()
+FROM templates t
+JOIN template_versions v ON v.id = t.active_version_id
+WHERE t.id = $1 AND t.deleted_at IS NULL AND p.template_version_id = v.id AND p.prebuilds IS NOT NULL
+RETURNING p.name AS preset_name, v.name AS version_name
+`
+
+type InvalidatePrebuildsRow struct {
+	PresetName  string
+	VersionName string
+}
+
+// Has the prebuilt workspaces of a template's active version replaced that exist now, and returns the presets that have any.
+func (q *Queries) InvalidatePrebuilds(ctx context.Context, id uuid.UUID) ([]InvalidatePrebuildsRow, error) {
+	rows, err := q.db.Query(ctx, invalidatePrebuilds, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []InvalidatePrebuildsRow{}
+	for rows.Next() {
+		var i InvalidatePrebuildsRow
+		if err := rows.Scan(&i.PresetName, &i.VersionName); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listPrebuildPools = `-- name: ListPrebuildPools :many
-SELECT p.id, p.name, p.prebuilds, p.prebuild_problem, p.prebuild_problem_at, f.failures, f.failed_at::timestamptz AS failed_at
+SELECT p.id, p.name, p.prebuilds, p.prebuilds_invalidated_at, p.prebuild_problem, p.prebuild_problem_at, f.failures, f.failed_at::timestamptz AS failed_at
 FROM templates t
 JOIN template_version_presets p ON p.template_version_id = t.active_version_id AND p.prebuilds IS NOT NULL
 JOIN LATERAL (
@@ -191,13 +225,14 @@ type ListPrebuildPoolsParams struct {
 }
 
 type ListPrebuildPoolsRow struct {
-	ID                uuid.UUID
-	Name              string
-	Prebuilds         []byte
-	PrebuildProblem   string
-	PrebuildProblemAt *time.Time
-	Failures          int64
-	FailedAt          time.Time
+	ID                     uuid.UUID
+	Name                   string
+	Prebuilds              []byte
+	PrebuildsInvalidatedAt *time.Time
+	PrebuildProblem        string
+	PrebuildProblemAt      *time.Time
+	Failures               int64
+	FailedAt               time.Time
 }
 
 // Lists the presets of a template's active version with prebuilt workspaces. failures counts those that failed since the last one that did not,
@@ -215,6 +250,7 @@ func (q *Queries) ListPrebuildPools(ctx context.Context, arg ListPrebuildPoolsPa
 			&i.ID,
 			&i.Name,
 			&i.Prebuilds,
+			&i.PrebuildsInvalidatedAt,
 			&i.PrebuildProblem,
 			&i.PrebuildProblemAt,
 			&i.Failures,

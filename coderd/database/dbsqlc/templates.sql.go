@@ -848,7 +848,7 @@ func (q *Queries) ListTemplateVersionParameters(ctx context.Context, templateVer
 }
 
 const listTemplateVersionPresets = `-- name: ListTemplateVersionPresets :many
-SELECT id, template_version_id, name, description, icon, is_default, parameters, prebuilds, prebuild_problem, prebuild_problem_at FROM template_version_presets WHERE template_version_id = $1 ORDER BY is_default DESC, name
+SELECT id, template_version_id, name, description, icon, is_default, parameters, prebuilds, prebuild_problem, prebuild_problem_at, prebuilds_invalidated_at FROM template_version_presets WHERE template_version_id = $1 ORDER BY is_default DESC, name
 `
 
 func (q *Queries) ListTemplateVersionPresets(ctx context.Context, templateVersionID uuid.UUID) ([]TemplateVersionPreset, error) {
@@ -871,6 +871,7 @@ func (q *Queries) ListTemplateVersionPresets(ctx context.Context, templateVersio
 			&i.Prebuilds,
 			&i.PrebuildProblem,
 			&i.PrebuildProblemAt,
+			&i.PrebuildsInvalidatedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('prebuilds ' || sqlc.arg(templ
 -- name: ListPrebuildPools :many
 -- Lists the presets of a template's active version with prebuilt workspaces. failures counts those that failed since the last one that did not,
 -- and since the given time.
-SELECT p.id, p.name, p.prebuilds, p.prebuild_problem, p.prebuild_problem_at, f.failures, f.failed_at::timestamptz AS failed_at
+SELECT p.id, p.name, p.prebuilds, p.prebuilds_invalidated_at, p.prebuild_problem, p.prebuild_problem_at, f.failures, f.failed_at::timestamptz AS failed_at
 FROM templates t
 JOIN template_version_presets p ON p.template_version_id = t.active_version_id AND p.prebuilds IS NOT NULL
 JOIN LATERAL (
@@ -22,6 +22,14 @@ JOIN LATERAL (
 ) f ON true
 WHERE t.id = sqlc.arg(template_id) AND t.deleted_at IS NULL
 ORDER BY p.name;
+
+-- name: InvalidatePrebuilds :many
+-- Has the prebuilt workspaces of a template's active version replaced that exist now, and returns the presets that have any.
+UPDATE template_version_presets p SET prebuilds_invalidated_at = now()
+FROM templates t
+JOIN template_versions v ON v.id = t.active_version_id
+WHERE t.id = $1 AND t.deleted_at IS NULL AND p.template_version_id = v.id AND p.prebuilds IS NOT NULL
+RETURNING p.name AS preset_name, v.name AS version_name;
 
 -- name: ListPrebuilt :many
 -- Lists a template's prebuilt workspaces that no user has claimed, the oldest first. ready means that all agents have run their start scripts.
@@ -90,7 +98,7 @@ JOIN organizations o ON o.id = t.organization_id
 JOIN template_version_presets p ON p.template_version_id = t.active_version_id AND p.prebuilds IS NOT NULL
 JOIN LATERAL (
 	SELECT count(b.workspace_id) AS created, count(*) FILTER (WHERE b.failed_at IS NOT NULL) AS failed, count(*) FILTER (WHERE b.claimed_at IS NOT NULL) AS claimed,
-		count(*) FILTER (WHERE live.running) AS running, count(*) FILTER (WHERE live.running AND live.ready) AS eligible,
+		count(*) FILTER (WHERE live.running) AS running, count(*) FILTER (WHERE live.running AND live.ready AND (p.prebuilds_invalidated_at IS NULL OR b.created_at > p.prebuilds_invalidated_at)) AS eligible,
 		count(*) FILTER (WHERE b.failed_at > sqlc.arg(since)::timestamptz AND b.failed_at > COALESCE(s.last, '-infinity')) AS failures,
 		COALESCE(max(b.failed_at), 'epoch') AS failed_at
 	FROM (SELECT max(x.started_at) AS last FROM prebuilt_workspaces x WHERE x.preset_id = p.id) s

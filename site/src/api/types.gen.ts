@@ -1439,6 +1439,18 @@ export interface TemplatePrebuilds {
   claim_waits: string[];
 }
 
+// InvalidatedPrebuilds lists the presets whose prebuilt workspaces are replaced.
+export interface InvalidatedPrebuilds {
+  invalidated: InvalidatedPreset[];
+}
+
+// InvalidatedPreset is a preset of a template's active version.
+export interface InvalidatedPreset {
+  template_name: string;
+  template_version_name: string;
+  preset_name: string;
+}
+
 // PrebuildClaims says what users wait for who claim a prebuilt workspace.
 export type PrebuildClaims = "instant" | "wait";
 

@@ -1,16 +1,33 @@
 // How many prebuilt workspaces a template has, by preset, and what keeps the server from having more.
 import { useQuery } from "@tanstack/react-query";
+import { RefreshCw } from "lucide-react";
+import { useState } from "react";
+import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { Template } from "~/api/types";
+import { Confirm } from "./dialog";
 import { DocsLink } from "./docs-link";
 import { Table } from "./table";
-import { Card } from "./ui";
+import { Button, Card } from "./ui";
+import { useTemplatePermissions } from "./user";
 
 export default function TemplatePrebuilds({ template: t }: { template: Template }) {
-  const { data } = useQuery(queries.templatePrebuilds(t.id));
+  const may = useTemplatePermissions(t.id);
+  const { data, refetch } = useQuery(queries.templatePrebuilds(t.id));
+  const [replacing, replace] = useState(false);
   if (!data?.length) return null;
   return (
-    <Card title="Prebuilt workspaces" flush>
+    <Card
+      title="Prebuilt workspaces"
+      flush
+      actions={
+        may.update && (
+          <Button small onClick={() => replace(true)}>
+            <RefreshCw /> Replace all
+          </Button>
+        )
+      }
+    >
       <Table
         label="Prebuilt workspaces"
         rows={data}
@@ -48,6 +65,17 @@ export default function TemplatePrebuilds({ template: t }: { template: Template 
         Users who choose such a preset get a workspace at once.{" "}
         <DocsLink to="prebuilds">About prebuilt workspaces</DocsLink>
       </p>
+      {replacing && (
+        <Confirm
+          title="Replace all prebuilt workspaces?"
+          action="Replace"
+          onConfirm={() => send("POST", `templates/${t.id}/prebuilds/invalidate`).finally(() => void refetch())}
+          onClose={() => replace(false)}
+        >
+          The server deletes those that exist and builds new ones, for example with a newer image. Until they are ready,
+          users wait for a build. Workspaces that users have already stay.
+        </Confirm>
+      )}
     </Card>
   );
 }

@@ -18,8 +18,8 @@ import (
 // Prebuilds returns the command for prebuilt workspaces.
 func Prebuilds(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "prebuilds", Aliases: []string{"prebuild"}, Short: "Show, pause and resume prebuilt workspaces",
-		Long: `Show, pause and resume prebuilt workspaces. While they are paused, the server neither creates nor deletes any, for example because a template
+		Use: "prebuilds", Aliases: []string{"prebuild"}, Short: "Show, replace, pause and resume prebuilt workspaces",
+		Long: `Show, replace, pause and resume prebuilt workspaces. While they are paused, the server neither creates nor deletes any, for example because a template
 asks for too many. Users still get those that exist. Resuming also tries again what failed too often.`,
 		Example: `  coder prebuilds list docker
   coder prebuilds pause
@@ -27,6 +27,7 @@ asks for too many. Users still get those that exist. Resuming also tries again w
 	}
 	cmd.AddCommand(
 		prebuildsListCmd(g),
+		prebuildsInvalidateCmd(g),
 		prebuildsSettingCmd(g, "pause", "Stop creating and deleting prebuilt workspaces", true, "Prebuilt workspaces are paused."),
 		prebuildsSettingCmd(g, "resume", "Create and delete prebuilt workspaces again", false, "Prebuilt workspaces are created and deleted again."),
 	)
@@ -84,6 +85,41 @@ for their build, as the last prebuilt workspace found out.`,
 		},
 	}
 	out.Flags(cmd)
+	org.AddLookup(cmd)
+	return cmd
+}
+
+func prebuildsInvalidateCmd(g *global.Flags) *cobra.Command {
+	var org organization.Flag
+	cmd := &cobra.Command{
+		Use: "invalidate TEMPLATE", Short: "Replace a template's prebuilt workspaces",
+		Long: `Replace all prebuilt workspaces of a template's active version, for example because an image that they run has changed. From now on, no user
+gets one of those that exist. Workspaces that users have already stay.`,
+		Example: "  coder prebuilds invalidate docker",
+		Args:    flags.Argument("template"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := g.Client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t, err := org.Template(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			done, err := client.InvalidatePrebuilds(cmd.Context(), t.ID)
+			if err != nil {
+				return err
+			}
+			stderr := g.Streams().Err
+			if len(done.Invalidated) == 0 {
+				fmt.Fprintf(stderr, "No preset of %s has prebuilt workspaces.\n", t.Name)
+			}
+			for _, p := range done.Invalidated {
+				fmt.Fprintf(stderr, "The prebuilt workspaces of %s are replaced.\n", tty.Clean(p.PresetName))
+			}
+			return nil
+		},
+	}
 	org.AddLookup(cmd)
 	return cmd
 }
