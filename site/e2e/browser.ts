@@ -110,17 +110,23 @@ export async function open(place: Place, token?: string, look: Look = {}): Promi
 
 const axeSource = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
-// axe fails on every finding that is serious or worse.
-export async function axe(page: Page, what: string) {
+// axe fails on every finding that is serious or worse, of the whole page or of the parts that selectors name: a long page
+// takes it minutes on a busy machine.
+export async function axe(page: Page, what: string, parts: string[] = ["html"]) {
   // The source is evaluated by the test's own channel: the page's policy would refuse a script element.
   await page.evaluate(readFileSync(axeSource, "utf8"));
-  const result = await page.evaluate(() =>
-    (window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } }).axe.run({
-      resultTypes: ["violations"],
-      // Not style sheets, which only experimental rules read: axe copies those of shadow roots into style elements, and
-      // the page's policy refuses that.
-      preload: { assets: ["media"] },
-    }),
+  const result = await page.evaluate(
+    (include) =>
+      (window as unknown as { axe: { run: (c: object, o: object) => Promise<AxeResults> } }).axe.run(
+        { include },
+        {
+          resultTypes: ["violations"],
+          // Not style sheets, which only experimental rules read: axe copies those of shadow roots into style elements,
+          // and the page's policy refuses that.
+          preload: { assets: ["media"] },
+        },
+      ),
+    parts,
   );
   const serious = result.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
   expect(

@@ -32,5 +32,6 @@ it.each([
   await page.getByRole("heading", { level: 2, name: "workspaces", exact: true }).waitFor();
   expect(await page.getByRole("article").count()).toBeGreaterThan(200);
   await fits(page, name);
-  await axe(page, name);
+  // All groups look alike: other colours and widths show in one of them.
+  await axe(page, name, name === "api" ? undefined : ["header", 'section[aria-labelledby="workspaces"]']);
 });
