@@ -28,6 +28,9 @@ func TestEnlarge(t *testing.T) {
 			want = granted
 		}
 		Enlarge(wrap(c))
+		if got := unsentOf(t, c); got != unsent {
+			t.Errorf("over %s: %d bytes may wait in the kernel, want %d", name, got, unsent)
+		}
 		if got := sizeOf(t, c); got != want {
 			t.Errorf("over %s: the buffer has %d bytes, want %d: the system grants %d and grows buffers to %d", name, got, want, granted, most)
 		}
@@ -53,12 +56,18 @@ func dial(t *testing.T) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-func sizeOf(t *testing.T, c *net.TCPConn) (n int) {
+func sizeOf(t *testing.T, c *net.TCPConn) int { return option(t, c, unix.SOL_SOCKET, unix.SO_SNDBUF) }
+
+func unsentOf(t *testing.T, c *net.TCPConn) int {
+	return option(t, c, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT)
+}
+
+func option(t *testing.T, c *net.TCPConn, level, name int) (n int) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ctl := raw.Control(func(fd uintptr) { n, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) }); ctl != nil || err != nil {
+	if ctl := raw.Control(func(fd uintptr) { n, err = unix.GetsockoptInt(int(fd), level, name) }); ctl != nil || err != nil {
 		t.Fatal(ctl, err)
 	}
 	return n

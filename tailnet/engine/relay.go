@@ -12,6 +12,7 @@ import (
 	"tailscale.com/types/key"
 
 	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/fairqueue"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
@@ -19,8 +20,10 @@ const (
 	// peerQueue limits what waits for one peer on a relay connection, in bytes. Senders limit what they have in flight
 	// themselves, and a packet dropped here looks to them like one lost on the path.
 	peerQueue = 16 << 20
-	// coalesce is how much is written to a relay at once, in bytes.
-	coalesce = 64 << 10
+	// coalesce is how much is written to a relay at once, in bytes: packets to other peers wait until it is written.
+	// relayRead is how much is read at once.
+	coalesce  = 16 << 10
+	relayRead = 64 << 10
 
 	relayTimeout   = 5 * time.Second         // for a connection attempt, per method
 	upgradeTimeout = 2500 * time.Millisecond // for the answer to an upgrade
@@ -48,7 +51,7 @@ const (
 // and for other relays while this node communicates with peers whose home they are.
 //
 // Outgoing packets wait in one queue per peer. The queues take turns, so that a peer receiving many packets does not delay
-// packets to other peers.
+// packets to other peers. The kernel gets few packets ahead of time (internal/sendbuffer): its queue is one for all.
 type relayLink struct {
 	engine *Engine
 	relay  Relay
@@ -66,23 +69,15 @@ type relayLink struct {
 	idle      chan struct{} // closed while wants is empty
 	websocket bool          // the native upgrade does not get through
 	state     RelayState
-	current   *relayConn // nil while there is none
-	asked     time.Time  // when the relay was asked for an answer; zero once it has answered
-	queues    map[key.NodePublic]*queue
-	turns     []*queue // the non-empty queues, in the order of their turns
-}
-
-// queue holds the packets waiting for one peer.
-type queue struct {
-	peer    key.NodePublic
-	packets [][]byte
-	bytes   int
+	current   *relayConn                      // nil while there is none
+	asked     time.Time                       // when the relay was asked for an answer; zero once it has answered
+	queue     fairqueue.Queue[key.NodePublic] // of packets of copyPacket, by peer
 }
 
 func newRelayLink(e *Engine, r Relay, host string) *relayLink {
 	l := &relayLink{
 		engine: e, relay: r, host: host, done: make(chan struct{}), renewal: notify.NewWake(), retry: notify.NewWake(),
-		wants: make(map[*shimConn]bool), wanted: make(chan struct{}), idle: make(chan struct{}), queues: make(map[key.NodePublic]*queue),
+		wants: make(map[*shimConn]bool), wanted: make(chan struct{}), idle: make(chan struct{}),
 	}
 	l.work.L = &l.mu
 	close(l.idle)
@@ -171,20 +166,11 @@ func (l *relayLink) send(peer key.NodePublic, data []byte) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.queues[peer]
-	if q == nil {
-		q = &queue{peer: peer}
-		l.queues[peer] = q
-	}
-	if q.bytes+len(data) > peerQueue {
+	if l.queue.BytesOf(peer)+len(data) > peerQueue {
 		return
 	}
-	q.packets = append(q.packets, copyPacket(data))
-	q.bytes += len(data)
-	if len(q.packets) == 1 {
-		l.turns = append(l.turns, q)
-		l.work.Signal()
-	}
+	l.queue.Push(peer, copyPacket(data))
+	l.work.Signal()
 }
 
 // next returns the packet whose turn it is. data is nil if the connection has ended, or if no packet is queued and wait is
@@ -192,40 +178,22 @@ func (l *relayLink) send(peer key.NodePublic, data []byte) {
 func (l *relayLink) next(c *relayConn, wait bool) (peer key.NodePublic, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.turns) == 0 || c.ended() {
+	for l.queue.Bytes() == 0 || c.ended() {
 		if !wait || c.ended() {
 			return peer, nil
 		}
 		l.work.Wait()
 	}
-	q := l.turns[0]
-	l.turns = l.turns[1:]
-	data = q.packets[0]
-	q.packets = q.packets[1:]
-	q.bytes -= len(data)
-	if len(q.packets) > 0 {
-		l.turns = append(l.turns, q)
-	} else {
-		q.packets = nil
-		delete(l.queues, q.peer)
-	}
-	return q.peer, data
+	peer, data, _ = l.queue.Pop()
+	return peer, data
 }
 
 // forget drops the packets waiting for a peer that is gone.
 func (l *relayLink) forget(peer key.NodePublic) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := l.queues[peer]
-	if q == nil {
-		return
-	}
-	delete(l.queues, peer)
-	for i, turn := range l.turns {
-		if turn == q {
-			l.turns = append(l.turns[:i:i], l.turns[i+1:]...)
-			break
-		}
+	for _, data := range l.queue.Forget(peer) {
+		freePacket(data)
 	}
 }
 

@@ -33,23 +33,28 @@ func TestPeersTakeTurns(t *testing.T) {
 	l := idleLink(t)
 	busy, quiet := key.NewNode().Public(), key.NewNode().Public()
 	for i := range 100 {
-		l.send(busy, []byte{byte(i)})
+		l.send(busy, append([]byte{byte(i)}, make([]byte, maxPacket-1)...))
 	}
-	l.send(quiet, []byte("a"))
-	l.send(quiet, []byte("b"))
 	c := &relayConn{over: make(chan struct{})}
 	var got []byte
 	var first []key.NodePublic
-	for range 102 {
+	take := func() {
 		peer, data := l.next(c, false)
 		if peer == busy {
-			got = append(got, data...)
+			got = append(got, data[0])
 		}
 		if len(first) < 4 {
 			first = append(first, peer)
 		}
 	}
-	if fmt.Sprint(first) != fmt.Sprint([]key.NodePublic{busy, quiet, busy, quiet}) {
+	take()
+	take() // its first turn is over
+	l.send(quiet, []byte("a"))
+	l.send(quiet, []byte("b"))
+	for range 100 {
+		take()
+	}
+	if fmt.Sprint(first) != fmt.Sprint([]key.NodePublic{busy, busy, quiet, quiet}) {
 		t.Error("a quiet peer's packets had to wait for a busy one's")
 	}
 	for i, b := range got {
@@ -72,10 +77,10 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	l.send(busy, make([]byte, maxPacket+1))
 	l.send(quiet, []byte("a"))
-	if got := l.queues[busy].bytes; got > peerQueue || got < peerQueue-1000 {
+	if got := l.queue.BytesOf(busy); got > peerQueue || got < peerQueue-1000 {
 		t.Errorf("%d bytes are queued, want at most %d", got, peerQueue)
 	}
-	if l.queues[quiet].bytes != 1 {
+	if l.queue.BytesOf(quiet) != 1 {
 		t.Error("the other peer's packet was dropped")
 	}
 	l.forget(busy)
@@ -83,8 +88,8 @@ func TestQueueIsBounded(t *testing.T) {
 	if peer, data := l.next(c, true); peer != quiet || string(data) != "a" {
 		t.Errorf("got %q", data)
 	}
-	if len(l.queues) != 0 || len(l.turns) != 0 {
-		t.Error("empty queues are kept")
+	if l.queue.Bytes() != 0 {
+		t.Error("packets of a peer that is gone are kept")
 	}
 }
 

@@ -309,7 +309,7 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 		resp.Body.Close()
 		return nil, nil, &upgradeError{fmt.Errorf("relay answered upgrade with %s", resp.Status)}
 	}
-	return upgraded{raw, body}, bufio.NewReaderSize(&patientReader{from: body}, coalesce), nil
+	return upgraded{raw, body}, bufio.NewReaderSize(&patientReader{from: body}, relayRead), nil
 }
 
 // upgraded is a connection after an upgrade. It reads and writes through the HTTP client, which may have buffered data, and
@@ -338,7 +338,7 @@ func dialWebsocket(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn,
 		return nil, nil, err
 	}
 	c := ws.NetConn(context.Background())
-	return websocketConn{c, ws}, bufio.NewReaderSize(c, coalesce), nil
+	return websocketConn{c, ws}, bufio.NewReaderSize(c, relayRead), nil
 }
 
 type websocketConn struct {

@@ -1,0 +1,7 @@
+//go:build !linux && !darwin
+
+package sendbuffer
+
+import "net"
+
+func limitUnsent(*net.TCPConn) {}
