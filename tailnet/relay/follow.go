@@ -144,6 +144,6 @@ func (s *Server) forget(to *forwarder, state *following) {
 // made sure that the other end belongs to this deployment: see Follow.
 func (s *Server) ServeRelay(ctx context.Context, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	own, in := s.backlogs.wrap(conn, strings.NewReader(""))
+	own, in := s.backlogs.wrap(conn, strings.NewReader(""), true)
 	s.relay.Accept(ctx, own, bufio.NewReadWriter(in, bufio.NewWriter(own)), conn.RemoteAddr().String())
 }

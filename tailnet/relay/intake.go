@@ -21,8 +21,8 @@ const (
 
 // intake reads what one node sends to the relay. The library takes packets as fast as they arrive, and drops the oldest when hundreds
 // wait for the same node. The goroutine that writes them to the node's backlog may not get a processor for milliseconds, in which a
-// burst overflows the queue although the backlog has room. So intake lets that goroutine catch up before it passes on more. It does not
-// wait for a node whose backlog is full: one slow node would delay all that the sender sends to others.
+// burst overflows the queue although the backlog has room. So intake lets that goroutine catch up before it passes on more. It waits for
+// that goroutine alone, never for the network: one slow node would delay all that the sender sends to others.
 //
 // It follows the frames of DERP from the client info on. On a websocket, whose frames differ, it only passes on.
 type intake struct {
@@ -59,8 +59,9 @@ type backlogs struct {
 }
 
 // wrap gives a node's connection a backlog, and returns a reader with an intake. early reads what was read from the connection already.
-func (t *backlogs) wrap(conn net.Conn, early io.Reader) (*backlog, *bufio.Reader) {
-	own := &backlog{Conn: conn, table: t}
+// native is set if DERP follows without frames around it.
+func (t *backlogs) wrap(conn net.Conn, early io.Reader, native bool) (*backlog, *bufio.Reader) {
+	own := &backlog{Conn: conn, table: t, native: native}
 	return own, bufio.NewReaderSize(&intake{from: io.MultiReader(early, conn), own: own}, readSize)
 }
 

@@ -61,16 +61,17 @@ func TestBurstArrives(t *testing.T) {
 // node is a client of the relay.
 type node struct {
 	*derp.Client
-	id nodeID
+	key key.NodePublic
+	id  nodeID
 }
 
 // native connects a client as nodes do, by an upgrade, and also returns its connection.
-func native(t *testing.T, s *Server) (node, net.Conn) {
+func native(t testing.TB, s *Server) (node, net.Conn) {
 	t.Helper()
 	c := dial(t, s)
 	var err error
 	secret := key.NewNode()
-	n := node{id: idOf(secret.Public())}
+	n := node{key: secret.Public(), id: idOf(secret.Public())}
 	s.Admit(tailnet.PublicKey(n.id))
 	fmt.Fprintf(c, "GET /derp HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: DERP\r\n%s: 1\r\n\r\n", derp.FastStartHeader)
 	if n.Client, err = derp.NewClient(secret, c, bufio.NewReadWriter(bufio.NewReader(c), bufio.NewWriter(c)), t.Logf); err != nil {
@@ -214,7 +215,7 @@ func TestNodeIsKnownWhileAdmitted(t *testing.T) {
 }
 
 // dial connects to the relay. The connection does not outlast the test, or a minute.
-func dial(t *testing.T, s *Server) net.Conn {
+func dial(t testing.TB, s *Server) net.Conn {
 	t.Helper()
 	u, err := s.ListenLocal()
 	if err != nil {

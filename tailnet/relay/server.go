@@ -89,7 +89,10 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("make relay: %w", err)
 	}
 	base := derpserver.AddWebSocketSupport(s.relay, derpserver.Handler(s.relay))
-	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { base.ServeHTTP(hijackable{w, &s.backlogs}, r) })
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		native := strings.EqualFold(r.Header.Get("Upgrade"), "derp") // as the library decides
+		base.ServeHTTP(hijackable{w, &s.backlogs, native}, r)
+	})
 	return s, nil
 }
 
@@ -131,6 +134,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 type hijackable struct {
 	http.ResponseWriter
 	backlogs *backlogs
+	native   bool
 }
 
 func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -143,7 +147,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	own, in := w.backlogs.wrap(c, bytes.NewReader(bytes.Clone(early)))
+	own, in := w.backlogs.wrap(c, bytes.NewReader(bytes.Clone(early)), w.native)
 	return own, bufio.NewReadWriter(in, buffered.Writer), nil
 }
 
