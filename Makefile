@@ -424,7 +424,7 @@ bench-wan: build ## benchmark over a simulated long path, with and without losse
 	build/bench -coder build/coder -wan -out build/bench-wan.json
 	build/bench -coder build/coder -wan -loss 0.001 -out build/bench-wan-loss.json
 
-bench-fair: ## measure what streams leave to other senders on one wire (as root)
+bench-fair: ## measure what streams leave to other senders on one wire, and transfers to keystrokes (as root)
 	$(GO) build -o build/bench-fair ./bench/fair
 	build/bench-fair
 

@@ -1,6 +1,7 @@
 // Command fair measures what streams of the mesh leave to others on one wire: two network namespaces, a wire with a
 // rate and a queue between them (internal/slowlink), streams over bare UDP, and the kernel's TCP or a call of small UDP
-// packets beside them. It needs root.
+// packets beside them. Then it measures what a transfer of a node leaves to its keystrokes: whole nodes, direct and
+// through one connection to a relay (keys.go). It needs root.
 //
 //	go run ./bench/fair [-runs 3] [-only CUBIC]
 package main
@@ -69,10 +70,22 @@ type outcome struct {
 
 func main() {
 	runs := flag.Int("runs", 3, "runs of each scene; the table shows medians")
-	only := flag.String("only", "", "measure only scenes with this flow: CUBIC, call or stream")
+	only := flag.String("only", "", "measure only scenes with this flow: CUBIC, call or stream; "+
+		"or keys, and of these direct or relayed")
+	far := flag.Bool("far", false, "be the far end of a keys scene")
+	near := flag.Bool("near", false, "be the near end of a keys scene")
+	relayed := flag.Bool("relayed", false, "the near end uses the relay")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := measure(ctx, *runs, *only)
+	var err error
+	switch {
+	case *far:
+		err = farEnd()
+	case *near:
+		err = nearEnd(ctx, *relayed)
+	default:
+		err = measure(ctx, *runs, *only)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fair:", err)
@@ -110,11 +123,11 @@ func measure(ctx context.Context, runs int, only string) error {
 			return err
 		}
 	}
-	return nil
+	return measureKeys(ctx, runs, only)
 }
 
 // spread returns the median of a figure, with the least and the most.
-func spread(all []outcome, of func(outcome) float64) string {
+func spread[T any](all []T, of func(T) float64) string {
 	var values []float64
 	for _, o := range all {
 		values = append(values, of(o))
@@ -125,20 +138,11 @@ func spread(all []outcome, of func(outcome) float64) string {
 
 // run measures a scene once.
 func (s scene) run(ctx context.Context) (o outcome, err error) {
-	a, b := fmt.Sprintf("fair%da", os.Getpid()), fmt.Sprintf("fair%db", os.Getpid())
-	for _, ns := range []string{a, b} {
-		if err := ip(ctx, "netns", "add", ns); err != nil {
-			return o, err
-		}
-		defer func() { err = errors.Join(err, ip(context.WithoutCancel(ctx), "netns", "del", ns)) }()
-	}
-	link, err := slowlink.Join(slowlink.End{Namespace: a, Device: "wire0", Address: addrA + "/24"},
-		slowlink.End{Namespace: b, Device: "wire1", Address: addrB + "/24"},
-		slowlink.Options{Delay: trip / 2, Rate: s.mbits * 1e6 / 8, Queue: s.queue})
+	w, err := newWire(ctx, slowlink.Options{Delay: trip / 2, Rate: s.mbits * 1e6 / 8, Queue: s.queue})
 	if err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, link.Close()) }()
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
 	var flows []flow
 	defer func() {
 		for _, f := range flows {
@@ -147,7 +151,7 @@ func (s scene) run(ctx context.Context) (o outcome, err error) {
 	}()
 	start := func(kinds []string) error {
 		for _, kind := range kinds {
-			f, err := newFlow(kind, a, b, 4000+len(flows))
+			f, err := newFlow(kind, w.a, w.b, 4000+len(flows))
 			if err != nil {
 				return fmt.Errorf("start %s: %w", kind, err)
 			}
@@ -174,11 +178,11 @@ func (s scene) run(ctx context.Context) (o outcome, err error) {
 			c.reset()
 		}
 	}
-	dropped := link.Dropped()
+	dropped := w.link.Dropped()
 	if err := pause(ctx, spell); err != nil {
 		return o, err
 	}
-	o.dropped = float64(link.Dropped() - dropped)
+	o.dropped = float64(w.link.Dropped() - dropped)
 	var carried float64 // packets of 1400 bytes
 	for i, f := range flows {
 		got := float64(f.bytes() - before[i])
@@ -194,6 +198,45 @@ func (s scene) run(ctx context.Context) (o outcome, err error) {
 	}
 	o.dropped = 100 * o.dropped / (carried + o.dropped)
 	return o, nil
+}
+
+// wire is two namespaces with a wire between them.
+type wire struct {
+	a, b string
+	made []string // of these
+	link *slowlink.Link
+}
+
+func newWire(ctx context.Context, opts slowlink.Options) (w *wire, err error) {
+	w = &wire{a: fmt.Sprintf("fair%da", os.Getpid()), b: fmt.Sprintf("fair%db", os.Getpid())}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close(ctx))
+		}
+	}()
+	for _, ns := range []string{w.a, w.b} {
+		if err := ip(ctx, "netns", "add", ns); err != nil {
+			return nil, err
+		}
+		w.made = append(w.made, ns)
+		if err := ip(ctx, "-n", ns, "link", "set", "lo", "up"); err != nil {
+			return nil, err
+		}
+	}
+	w.link, err = slowlink.Join(slowlink.End{Namespace: w.a, Device: "wire0", Address: addrA + "/24"},
+		slowlink.End{Namespace: w.b, Device: "wire1", Address: addrB + "/24"}, opts)
+	return w, err
+}
+
+func (w *wire) close(ctx context.Context) error {
+	var errs []error
+	if w.link != nil {
+		errs = append(errs, w.link.Close())
+	}
+	for _, ns := range w.made {
+		errs = append(errs, ip(context.WithoutCancel(ctx), "netns", "del", ns))
+	}
+	return errors.Join(errs...)
 }
 
 func pause(ctx context.Context, d time.Duration) error {
