@@ -34,29 +34,33 @@ const (
 	// "SUSS: Improving TCP Performance by Speeding Up Slow-Start", SIGCOMM 2024).
 	sprintGain = 4.0
 	drainGain  = 1 / startupGain
-	windowGain = 2.0 // bytes in flight, in bandwidth-delay products: acknowledgements arrive late and in batches
+	// windowGain is the bytes in flight, in bandwidth-delay products: acknowledgements arrive late and in batches (BBR).
+	// Through a relay, decision 38 has a row for 1.5.
+	windowGain = 2.0
 
 	// firstFlight is how many bytes may be in flight before the path is known: ten packets for each of sixteen connections.
 	firstFlight = 160 * basePacket
 	// relayFlight is firstFlight on a path through a relay: the connections to it have their own congestion control and start slowly
-	// enough. maxRelayFlight bounds the bytes in flight there: it is what the relay and the system's buffers before and after it hold.
+	// enough (decision 38: "first flight of other paths"). maxRelayFlight bounds the bytes in flight there: it is what the
+	// relay and the system's buffers before and after it hold (decision 37).
 	relayFlight    = 2 << 20
 	maxRelayFlight = 12 << 20
-	// unheardFlight is how many bytes may be in flight before anything has come back.
+	// unheardFlight is how many bytes may be in flight before anything has come back, and leastFlight always. Neither was
+	// compared with others (decision 38).
 	unheardFlight = 32 * basePacket
 	leastFlight   = 8 * basePacket
-	// firstTrip is the assumed round trip before the first measurement.
+	// firstTrip is the assumed round trip before the first measurement. It was not compared either.
 	firstTrip = 50 * time.Millisecond
 
 	// startup ends after queuedAcks consecutive acknowledgements of packets that waited on the path for more than half a round trip
-	// plus longQueue.
+	// plus longQueue. HyStart++ likewise asks for eight samples, and for 4 to 16 ms (RFC 9406, section 4.3).
 	queuedAcks = 8
 	longQueue  = 8 * time.Millisecond
 
-	shortRound = 5 * time.Millisecond
-	rateRounds = 10               // rounds over which the highest rate counts (BBR: 6 to 10)
-	tripAge    = 10 * time.Second // how long the shortest round trip counts (BBR)
-	probeTrip  = 200 * time.Millisecond
+	shortRound = 5 * time.Millisecond   // see congestion
+	rateRounds = 10                     // rounds over which the highest rate counts (BBR: 6 to 10)
+	tripAge    = 10 * time.Second       // how long the shortest round trip counts (BBR)
+	probeTrip  = 200 * time.Millisecond // (BBR)
 	// staleRate is what a round with a standing queue leaves of earlier rates. Two streams that both remember the rates of their best rounds
 	// keep a queue, and their shares: see "two streams" in decision 38.
 	staleRate = 0.95
@@ -83,11 +87,12 @@ const (
 	cruise
 )
 
-// climbGain is the gain of cruise after a round trip that showed that the path carries more: a new path, or one with less cross traffic.
+// climbGain is the gain of cruise after a round trip that showed that the path carries more: a new path, or one with
+// less cross traffic. It doubles the rate as startup does, and was not compared with others (decision 38).
 const climbGain = 2
 
-// cycle holds the gains of cruise, one per round trip. The first shows whether the path carries more; the second drains the queue that
-// this has built.
+// cycle holds the gains of cruise, one per round trip (BBR). The first shows whether the path carries more; the second
+// drains the queue that this has built.
 var cycle = [...]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1}
 
 // cycleExtra is how many more steps a cycle may have, less one: streams that probe at the same time learn nothing about each other.

@@ -172,3 +172,84 @@ func TestLossesLowerTheBound(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstFlight counts what may be sent before anything is known of the path.
+func TestFirstFlight(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name           string
+		heard, relayed bool
+		want           int
+	}{
+		{"nothing has come back", false, false, unheardFlight},
+		{"nothing has come back through a relay", false, true, unheardFlight},
+		{"a new path", true, false, firstFlight},
+		{"a new path through a relay", true, true, relayFlight},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var c controller = &congestion{limit: defaultBuffer}
+			c.restart(tc.relayed)
+			if tc.heard {
+				c.hear()
+			}
+			now, bytes := time.Hour, 0
+			for {
+				yes, when := c.maySend(now)
+				if !yes && when == 0 {
+					break
+				}
+				if !yes {
+					now = when
+					continue
+				}
+				c.sent(now, longPacket)
+				bytes += longPacket
+			}
+			if bytes < tc.want || bytes > tc.want+longPacket {
+				t.Errorf("%d bytes in flight, want %d", bytes, tc.want)
+			}
+			c.forget(bytes)
+			if yes, _ := c.maySend(now + time.Second); !yes {
+				t.Error("packets that were forgotten count as in flight")
+			}
+		})
+	}
+}
+
+// TestKeystrokesDoNotSlowThePath sends little after much: the rate of what is offered is not the path's.
+func TestKeystrokesDoNotSlowThePath(t *testing.T) {
+	t.Parallel()
+	const trip = 40 * time.Millisecond
+	var c controller = &congestion{limit: defaultBuffer}
+	c.restart(false)
+	c.hear()
+	now := time.Hour
+	round := func(packets int) { // sends for a round trip; what was sent arrives in the next
+		var samples []sample
+		gap := trip / time.Duration(packets)
+		for range packets {
+			samples = append(samples, c.sent(now, longPacket))
+			now += gap
+		}
+		for _, s := range samples {
+			c.deliver(now, longPacket)
+			c.update(now, s, now-trip, longPacket, trip)
+			now += gap
+		}
+	}
+	for range 20 {
+		round(100)
+	}
+	cc := c.(*congestion)
+	before := cc.rate()
+	if least := 100 * longPacket / trip.Seconds() / 3; before < least {
+		t.Fatalf("a rate of %.0f bytes/s was learned, want %.0f at least", before, least)
+	}
+	for range 2 * rateRounds {
+		c.idle()
+		round(1)
+	}
+	if after := cc.rate(); after < before {
+		t.Errorf("after keystrokes the rate is %.0f bytes/s, before %.0f", after, before)
+	}
+}
