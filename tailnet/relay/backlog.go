@@ -150,17 +150,24 @@ func (l *backlog) queueFrames(b []byte) {
 		l.part = nil
 		if derp.FrameType(whole[0]) != derp.FrameRecvPacket || len(whole) < frameHeader+derp.KeyLen {
 			l.queueOther(whole)
-			continue
+		} else {
+			l.packets.Push(nodeID(whole[frameHeader:]), whole)
+			l.size += memory(whole)
 		}
-		l.packets.Push(nodeID(whole[frameHeader:]), whole)
-		for l.size += memory(whole); l.size > maxBacklog; {
-			oldest := l.packets.Drop()
-			if oldest == nil {
-				break
-			}
-			l.size -= memory(oldest)
-			freeFrame(oldest)
+		l.trim()
+	}
+}
+
+// trim drops packets until what waits fits. Other frames alone do not exceed the limit: Write waits for room then. The
+// caller holds mu.
+func (l *backlog) trim() {
+	for l.size > maxBacklog {
+		oldest := l.packets.Drop()
+		if oldest == nil {
+			return
 		}
+		l.size -= memory(oldest)
+		freeFrame(oldest)
 	}
 }
 

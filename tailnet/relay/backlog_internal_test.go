@@ -96,6 +96,40 @@ func TestBacklogIsBounded(t *testing.T) {
 	})
 }
 
+// TestBacklogOfAnswersIsBounded checks that a node that asks for answers without end, and reads nothing, does not fill the
+// relay's memory, also while packets wait for it.
+func TestBacklogOfAnswersIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		l := &backlog{Conn: near, table: &backlogs{}, native: true}
+		defer l.Close()
+		pong := frame(derp.FramePong, make([]byte, 8))
+		for i := 0; ; i++ {
+			if i%1000 == 0 {
+				if _, err := l.Write(received(nodeID{1}, i, 1200)); err != nil {
+					break
+				}
+			}
+			if err := l.SetWriteDeadline(time.Now().Add(2 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Write(pong); errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			l.mu.Lock()
+			size := l.size
+			l.mu.Unlock()
+			if size > maxBacklog+largeFrame {
+				t.Fatalf("%d bytes wait after %d answers", size, i)
+			}
+		}
+	})
+}
+
 // received returns the frame of a packet from a node, with a number in it.
 func received(from nodeID, number, size int) []byte {
 	return frame(derp.FrameRecvPacket, from[:], binary.BigEndian.AppendUint32(nil, uint32(number)), make([]byte, size-4))
