@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ type deployment struct {
 type process struct {
 	name  string
 	pid   int
-	pprof string // the address that reports goroutines; empty if none does
+	pprof string // the address that serves profiles; empty if none does
 }
 
 // open starts everything, and creates the workspaces that stay. The caller closes it.
@@ -151,6 +152,7 @@ func (d *deployment) startServer(ctx context.Context, name string) error {
 		"CODER_PG_CONNECTION_URL=" + d.postgres.URL(), "CODER_STATE_ENCRYPTION_KEY=" + stateKey,
 		"CODER_STUN_ADDRESS=off", "CODER_PROVISIONER_DAEMONS=0", "CODER_API_RATE_LIMIT=0",
 		"CODER_PPROF_ENABLE=true", "CODER_PPROF_ADDRESS=" + pprof,
+		"GODEBUG=memprofilerate=8192", // small growth is the question: by default, heap profiles see one allocation in 512 kB
 	}, "server")
 	if err != nil {
 		return err
@@ -233,25 +235,65 @@ func (d *deployment) fill(ctx context.Context) error {
 	return nil
 }
 
-// agents returns the agents that run now: the processes whose environment names this deployment.
+// agents returns the agents that run now.
 func (d *deployment) agents() (found []process) {
+	d.eachProcess(func(p *os.Process) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Pid))
+		if words := strings.Split(string(line), "\x00"); err == nil && len(words) > 1 && words[1] == "agent" {
+			found = append(found, process{name: fmt.Sprint("agent ", len(found)), pid: p.Pid})
+		}
+	})
+	return found
+}
+
+// eachProcess visits the processes whose environment names the address of this deployment: agents, what they started, and
+// commands. What it passes is a handle, which stays that process's: the kernel gives a number to another process soon after
+// its process has ended.
+func (d *deployment) eachProcess(visit func(*os.Process)) {
 	names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, name := range names {
-		env, err := os.ReadFile(filepath.Join(name, "environ"))
-		if err != nil || !bytes.Contains(env, []byte(d.url())) {
-			continue
-		}
-		line, err := os.ReadFile(filepath.Join(name, "cmdline"))
-		words := strings.Split(string(line), "\x00")
-		if err != nil || len(words) < 2 || words[1] != "agent" {
-			continue
-		}
 		pid, err := strconv.Atoi(filepath.Base(name))
-		if err == nil {
-			found = append(found, process{name: fmt.Sprint("agent ", len(found)), pid: pid})
+		if err != nil || pid == os.Getpid() {
+			continue
 		}
+		p, err := os.FindProcess(pid) // before its environment is read
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if env, err := os.ReadFile(filepath.Join(name, "environ")); err == nil && mentions(env, d.url()) {
+			visit(p)
+		}
+		_ = p.Release() // cannot fail
 	}
-	return found
+}
+
+// mentions reports whether an environment has a URL that ends in a port, and not only that of a port with more digits.
+func mentions(env []byte, url string) bool {
+	for {
+		_, rest, found := bytes.Cut(env, []byte(url))
+		if !found {
+			return false
+		}
+		if len(rest) == 0 || rest[0] < '0' || rest[0] > '9' {
+			return true
+		}
+		env = rest
+	}
+}
+
+// endLeft ends the processes of workspaces that could not be deleted: agents outlive their server by design. A keeper starts
+// its agent again in the moment before it ends too, so one look is not enough. It returns how many it ended.
+func (d *deployment) endLeft(ctx context.Context) (ended int, err error) {
+	err = until(ctx, "end the workspaces that are left", func() (bool, error) {
+		left := 0
+		d.eachProcess(func(p *os.Process) {
+			if left++; p.Kill() == nil { // the others have ended meanwhile
+				ended++
+			}
+		})
+		return left == 0, nil
+	})
+	return ended, err
 }
 
 // output runs a command and returns what it prints.
@@ -345,15 +387,32 @@ func (d *deployment) forward(ctx context.Context, workspace string) error {
 	return nil
 }
 
+// deleteAll deletes the workspaces that stay, and those whose users the end of the run has interrupted.
+func (d *deployment) deleteAll(ctx context.Context) error {
+	text, err := d.output(ctx, "list", "--output", "json")
+	if err != nil {
+		return err
+	}
+	var list []struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return fmt.Errorf("decode the list of workspaces: %w", err)
+	}
+	var errs []error
+	for _, ws := range list {
+		errs = append(errs, d.command(ctx, "delete", ws.Name, "-y"))
+	}
+	return errors.Join(errs...)
+}
+
 // close ends everything that was started.
 func (d *deployment) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), slow)
 	defer cancel()
 	var errs []error
 	if d.token != "" {
-		for _, name := range d.residents {
-			errs = append(errs, d.command(ctx, "delete", name, "-y"))
-		}
+		errs = append(errs, d.deleteAll(ctx))
 	}
 	for i := len(d.started) - 1; i >= 0; i-- {
 		if err := d.started[i].Process.Signal(syscall.SIGTERM); err != nil {
@@ -364,7 +423,11 @@ func (d *deployment) close() error {
 		_ = cmd.Wait() // a provisioner says that it was stopped
 	}
 	if d.front != nil {
-		errs = append(errs, d.front.Close())
+		ended, err := d.endLeft(context.Background())
+		if ended > 0 {
+			fmt.Fprintf(os.Stderr, "ended %d processes of workspaces that were left\n", ended)
+		}
+		errs = append(errs, err, d.front.Close())
 	}
 	if d.website != nil {
 		d.website.Close()

@@ -5,7 +5,8 @@
 //	go run ./bench/soak -coder build/coder [-duration 1h] [-out build/soak]
 //
 // It writes a line for each process every few seconds to OUT.csv, and a plot to OUT.svg, and prints how fast each quantity grew and whether that
-// differs from zero.
+// differs from zero. Heap profiles of the servers, each after a garbage collection, show what grew: those of OUT-server-0-warm.heap and
+// OUT-server-0-end.heap differ by what go tool pprof -diff_base prints.
 package main
 
 import (
@@ -62,10 +63,19 @@ func soak(ctx context.Context, coder string, duration, warm, every time.Duration
 	for _, name := range d.residents {
 		working.Go(func() { w.stay(run, name) })
 	}
+	warmed := make(chan error, 1)
+	go func() {
+		pause(run, warm)
+		warmed <- d.profile(ctx, out, "warm")
+	}()
 	samples := d.watch(run, began, every)
 	working.Wait()
+	profiled := errors.Join(<-warmed, d.profile(ctx, out, "end"))
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if profiled != nil {
+		return profiled
 	}
 	if err := write(out, samples); err != nil {
 		return err

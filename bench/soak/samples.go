@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -96,6 +97,41 @@ func goroutines(ctx context.Context, at string) float64 {
 		return -1
 	}
 	return n
+}
+
+// profile writes a heap profile of each server, after a garbage collection, to OUT-server-0-WHEN.heap and so on.
+func (d *deployment) profile(ctx context.Context, out, when string) error {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range d.processes {
+		if p.pprof != "" {
+			errs = append(errs, heap(ctx, p.pprof, out+"-"+strings.ReplaceAll(p.name, " ", "-")+"-"+when+".heap"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// heap writes a process's heap profile to a file.
+func heap(ctx context.Context, at, path string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/debug/pprof/heap?gc=1", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("heap profile: %s", resp.Status)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
 }
 
 // write writes the samples and their plot.
