@@ -146,6 +146,66 @@ it(
   slow,
 );
 
+it(
+  "makes a change once when the server dies before its answer arrives",
+  async () => {
+    const balancer = await Balancer.start([second.place.port, first.port]);
+    const kill = () => second.stop("SIGKILL");
+    try {
+      const front = { ...first, url: balancer.url };
+      const { page } = await open(front, token, asked);
+      const build = async () =>
+        (
+          await api<{ latest_build: { id: string; build_number: number } }>(
+            first,
+            token,
+            "GET",
+            "users/me/workspace/once",
+          )
+        ).latest_build;
+      await run(first, ["create", "once", "-t", "process", "-y"]);
+      await run(first, ["stop", "once", "-y"]);
+      const before = (await build()).build_number;
+      await page.goto("/@ada/once");
+      let lost = balancer.loses(/^POST \/api\/v2\/workspaces\/[^/]+\/builds /, "cut", kill);
+      await page.getByRole("button", { name: "Start once" }).click();
+      await lost;
+      await page.getByRole("heading", { level: 1 }).getByText("Running").waitFor({ timeout: 60_000 });
+      expect((await build()).build_number).toBe(before + 1);
+      expect(await page.getByRole("alert").count()).toBe(0);
+
+      // What is not repeated may have happened: the page says so.
+      await second.start();
+      balancer.lead([second.place.port, first.port]); // with new connections
+      const at = "organizations/default/templates/process";
+      const saved = async () => (await api<{ description: string }>(first, token, "GET", at)).description;
+      const old = await saved();
+      await page.goto("/templates/process/settings");
+      await page.getByLabel("Description").fill("saved once");
+      lost = balancer.loses(/^PATCH \/api\/v2\/templates\//, "502", kill);
+      await page.getByRole("button", { name: "Save" }).click();
+      await lost;
+      await page.getByText(/A server behind the proxy may have just ended\. The change may have been made/).waitFor();
+      expect(await saved()).toBe("saved once");
+      const { audit_logs: log } = await api<{ audit_logs: { diff: { description?: { new: string } } }[] }>(
+        first,
+        token,
+        "GET",
+        "audit?limit=50&q=resource_type:template",
+      );
+      expect(log.filter((l) => l.diff.description?.new === "saved once").length).toBe(1);
+      await page.getByLabel("Description").fill(old);
+      await page.getByRole("button", { name: "Save" }).click();
+      await page.getByText("Saved", { exact: true }).waitFor();
+      expect(await saved()).toBe(old);
+    } finally {
+      balancer.close();
+    }
+    await second.start();
+  },
+  slow,
+);
+
 it("reports that no server behind a load balancer answers, and goes on when one does", async () => {
   const balancer = await Balancer.start([first.port]);
   try {

@@ -1,5 +1,5 @@
 import { afterEach, expect, it, vi } from "vitest";
-import { type ApiError, get, post } from "./client";
+import { type ApiError, get, post, send } from "./client";
 
 afterEach(() => {
   vi.unstubAllGlobals();
@@ -27,6 +27,27 @@ it("says what to do about an answer without a message", async () => {
   expect(err.detail).toBe("Try again. If it happens again, ask your admin to check the server's log.");
 });
 
+const html = () => new Response("<html>", { status: 502 });
+const cut = (): Response => {
+  throw new TypeError("network error");
+};
+
+it("says that a change whose answer was lost may have been made", async () => {
+  const lost = async (answer: () => Response, request: () => Promise<unknown>) => {
+    vi.stubGlobal("fetch", () => Promise.resolve().then(answer));
+    return request().then(
+      () => expect.unreachable(),
+      (err: ApiError) => err.detail,
+    );
+  };
+  for (const answer of [html, cut]) {
+    expect(await lost(answer, () => send("PATCH", "templates/1", {}))).toMatch(
+      / The change may have been made: look before you try again\.$/,
+    );
+    expect(await lost(answer, () => get("templates/1"))).not.toContain("change");
+  }
+});
+
 // creations creates something, and answers one request after the other; the last answer repeats. It returns the result
 // and the keys of the requests.
 async function creations(keys: boolean, ...answers: (() => Response)[]) {
@@ -44,10 +65,6 @@ async function creations(keys: boolean, ...answers: (() => Response)[]) {
   return { result: await result, sent };
 }
 
-const html = () => new Response("<html>", { status: 502 });
-const cut = () => {
-  throw new TypeError("network error");
-};
 const made = () => new Response('{"id":"1"}', { status: 201 });
 const taken = () => new Response('{"message":"This name is taken."}', { status: 409 });
 

@@ -71,6 +71,7 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["Content-Type"] = raw ? body.type : "application/json";
   if (key) headers["Idempotency-Key"] = key;
+  const doubt = method === "GET" ? "" : " The change may have been made: look before you try again.";
   const deadline = AbortSignal.timeout(raw ? transferTimeout : timeout);
   let response: Response;
   try {
@@ -86,7 +87,7 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
     throw unanswered(
       0,
       "Cannot reach the server.",
-      "It may be restarting, or you may be offline. This page reconnects automatically.",
+      `It may be restarting, or you may be offline. This page reconnects automatically.${doubt}`,
     );
   }
   if (response.headers.has("X-Coder-Build-Version")) knowsKeys = response.headers.has("X-Coder-Idempotency-Keys");
@@ -100,7 +101,8 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
   const message = `The server returned status ${response.status}.`;
   if (response.status >= 502 && response.status <= 504) {
     // From a proxy: a server gives a reason.
-    throw unanswered(response.status, message, "A server behind the proxy may have just ended. Try again in a moment.");
+    const remedy = doubt || " Try again in a moment.";
+    throw unanswered(response.status, message, `A server behind the proxy may have just ended.${remedy}`);
   }
   const remedy = "Try again. If it happens again, ask your admin to check the server's log.";
   throw new ApiError(response.status, message, remedy);
