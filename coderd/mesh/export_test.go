@@ -32,6 +32,23 @@ func (s *Service) Introduced() int {
 	return len(s.introductions.byID)
 }
 
+// Provisioners returns the number of daemons that this server remembers.
+func (s *Service) Provisioners() int {
+	s.provisioners.Lock()
+	defer s.provisioners.Unlock()
+	return len(s.provisioners.byID)
+}
+
+// AgeProvisioners lets time pass for what this server remembers about daemons.
+func (s *Service) AgeProvisioners(d time.Duration) {
+	s.provisioners.Lock()
+	defer s.provisioners.Unlock()
+	for id, p := range s.provisioners.byID {
+		p.known = p.known.Add(-d)
+		s.provisioners.byID[id] = p
+	}
+}
+
 // AgentConnected reports whether the agent is connected to this server's coordinator now.
 func (s *Service) AgentConnected(agentID uuid.UUID) bool { return s.coord.Online(agentID) }
 

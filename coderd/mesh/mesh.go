@@ -146,7 +146,7 @@ type Service struct {
 
 	provisioners struct {
 		sync.Mutex
-		byID map[uuid.UUID]Provisioner // all that ever joined this process and were not cut: the caller of an RPC may be disconnected for the moment
+		byID map[uuid.UUID]Provisioner // those that asked this process to join, were not cut and are not long gone: a revocation finds also those that are absent
 	}
 
 	// regions are the relays beside the servers' own.

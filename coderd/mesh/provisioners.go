@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -37,8 +38,9 @@ type Provisioner struct {
 	// Organization is whose jobs it takes. Built-in provisioners take those of all organizations; this is then the default one.
 	Organization uuid.UUID
 
-	session  string // id of the session's token
-	instance string // of the state folder
+	session  string    // id of the session's token
+	instance string    // of the state folder
+	known    time.Time // when it asked this server to join, or was last found in the coordinator's table
 }
 
 // ProvisionerKey is a named key that a daemon has sent.
@@ -48,6 +50,9 @@ type ProvisionerKey struct {
 	Tags         map[string]string
 	Organization uuid.UUID
 }
+
+// forgetAfter is how long a daemon that is gone is remembered: until then it may have jobs, which a revocation takes from it.
+const forgetAfter = 24 * time.Hour
 
 // builtInPrefix begins the names of every server's own provisioners. Other names must not start with it, because an id is
 // derived from its name.
@@ -70,6 +75,8 @@ func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 		return coordinator.Principal{}, fault.New(fault.Conflict, "Another provisioner with the name %q is connected", p.Name).
 			WithDetail("Choose another name with --name. If the other provisioner no longer exists, its name is free within a minute.")
 	}
+	p.known = time.Now()
+	s.forgetGone(p.known)
 	s.provisioners.byID[p.ID] = p
 	s.provisioners.Unlock()
 	// Check again: the credential may have been revoked before the revoker could find this entry.
@@ -116,6 +123,19 @@ func (s *Service) forget(p Provisioner) {
 	defer s.provisioners.Unlock()
 	if s.provisioners.byID[p.ID].instance == p.instance && !s.coord.Online(p.ID) {
 		delete(s.provisioners.byID, p.ID)
+	}
+}
+
+// forgetGone removes the entries of daemons that have been gone from all servers for forgetAfter: names may be those of containers, each of which
+// joins once. Called with provisioners locked.
+func (s *Service) forgetGone(now time.Time) {
+	for id, p := range s.provisioners.byID {
+		if _, known := s.coord.Lookup(tailnet.Addr(id)); known {
+			p.known = now
+			s.provisioners.byID[id] = p
+		} else if now.Sub(p.known) > forgetAfter {
+			delete(s.provisioners.byID, id)
+		}
 	}
 }
 
@@ -301,7 +321,7 @@ func (s *Service) CallingProvisioner(addr netip.Addr) (Provisioner, bool) {
 	return s.daemon(p.ID)
 }
 
-// daemon returns the provisioner with an id, if it is connected to any server, or ever joined this process and has not been cut since.
+// daemon returns the provisioner with an id, if it is connected to any server, or has asked this process to join.
 func (s *Service) daemon(id uuid.UUID) (Provisioner, bool) {
 	if connected, ok := s.coord.Lookup(tailnet.Addr(id)); ok {
 		if p, ok := provisionerOf(connected); ok {

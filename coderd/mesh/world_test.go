@@ -56,7 +56,12 @@ func (w *world) joinUser(t testing.TB, name string) *coderdtest.Member {
 // joinRack joins a provisioner of the organization.
 func (w *world) joinRack(t testing.TB, inbound tailnet.Inbound) *coderdtest.Member {
 	t.Helper()
-	return w.Join(coderdtest.Joining{Kind: protocol.KindProvisioner, Header: coderdtest.ProvisionerHeader("rack-1", sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: inbound})
+	return w.joinRackAs(t, "rack-1", inbound)
+}
+
+func (w *world) joinRackAs(t testing.TB, name string, inbound tailnet.Inbound) *coderdtest.Member {
+	t.Helper()
+	return w.Join(coderdtest.Joining{Kind: protocol.KindProvisioner, Header: coderdtest.ProvisionerHeader(name, sdk.ProvisionerPSKHeader, coderdtest.PSK.Reveal()), Inbound: inbound})
 }
 
 // dial connects this server's node to port 8080 of an agent that is there. On a busy machine one attempt may take longer than users wait.
