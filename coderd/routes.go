@@ -12,13 +12,11 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/consents"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
-	"github.com/codermesh/codermesh/v2/coderd/mesh"
 	"github.com/codermesh/codermesh/v2/coderd/metrics"
 	"github.com/codermesh/codermesh/v2/coderd/notices"
 	"github.com/codermesh/codermesh/v2/coderd/organizations"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/reference"
-	"github.com/codermesh/codermesh/v2/coderd/replicas"
 	"github.com/codermesh/codermesh/v2/internal/hosts"
 	"github.com/codermesh/codermesh/v2/site"
 )
@@ -103,14 +101,4 @@ func (s *Server) meshNumbers() metrics.MeshNumbers {
 		SentBytes: n.Relay.SentBytes, ReceivedBytes: n.Relay.ReceivedBytes, ForwardedSent: n.Relay.ForwardedOut,
 		ForwardedReceived: n.Relay.ForwardedIn,
 	}
-}
-
-// replicasChanged links this server to the others.
-func (s *Server) replicasChanged(others []replicas.Server) {
-	list := make([]mesh.Replica, 0, len(others))
-	for _, o := range others {
-		list = append(list, mesh.Replica{ID: o.ID, URL: o.URL})
-	}
-	s.others.Store(&others)
-	s.Mesh.SetReplicas(list)
 }

@@ -227,8 +227,8 @@ func TestEitherServerDials(t *testing.T) {
 			links := blind.Mesh.ServerLinks()
 			return testwait.Unless(len(links) == 1 && links[0].Error != "" && links[0].RelayError != "", "links %+v", links)
 		})
-		if !blind.Mesh.Unlinked(other.id()) || other.Mesh.Unlinked(blind.id()) {
-			t.Error("a server that is known and not linked is unlinked, and no other")
+		if !blind.Mesh.Unlinked(other.id()) || !other.Mesh.Unlinked(blind.id()) || other.Mesh.Unlinked(other.id()) {
+			t.Error("another server is unlinked without a link, whether it is known or not")
 		}
 		other.Mesh.SetReplicas([]mesh.Replica{{ID: blind.id(), URL: blind.URL}})
 		for _, m := range servers {
@@ -260,6 +260,32 @@ func TestEitherServerDials(t *testing.T) {
 		exchange(t, session, strings.Repeat("relayed ", 100_000)) // more than one message between servers has
 		if err := errors.Join(session.Close(), client.Client.Close(), agent.Client.Close()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestNewServerNamesUnreachableServer checks that a server that has not learned of another one yet tells who waits for an agent that it has no
+// link to the agent's server.
+func TestNewServerNamesUnreachableServer(t *testing.T) {
+	m := fleet(t, 1)[0]
+	m.Replicas.Stop()
+	_, id := m.RunningRow("ann", "dev")
+	other := uuid.New()
+	m.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, schema, beat_at)
+		SELECT $1, 'http://127.0.0.1:1', version, link_version, min_link_version, schema, now() + interval '1 day' FROM servers WHERE id = $2`, other, m.id())
+	for _, c := range []struct {
+		at           uuid.UUID
+		disconnected string
+		want         sdk.AgentConnection
+	}{
+		{other, "NULL", sdk.AgentConnection{Server: m.id(), UnreachableServer: other}},
+		{other, "now()", sdk.AgentConnection{}},
+		{m.id(), "NULL", sdk.AgentConnection{}},
+	} {
+		m.Exec("UPDATE workspace_agents SET server_id = $2, last_connected_at = now(), disconnected_at = "+c.disconnected+" WHERE id = $1", id, c.at)
+		got, err := m.As("ann").AgentConnection(t.Context(), id)
+		if got.HostnameSuffix = ""; err != nil || got != c.want {
+			t.Errorf("of an agent at server %s, disconnected at %s: %+v, %v; want %+v", c.at, c.disconnected, got, err, c.want)
 		}
 	}
 }

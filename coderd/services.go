@@ -243,3 +243,17 @@ func (s *Server) followRevocations(sessions *httpapi.Sessions) {
 	// Also of a device that was added: it may be the next to expire.
 	s.PubSub.Subscribe(devices.Channel, s.revocations.announced)
 }
+
+// replicasChanged links this server to the others.
+func (s *Server) replicasChanged(others []replicas.Server) {
+	list := make([]mesh.Replica, 0, len(others))
+	for _, o := range others {
+		started := 1
+		if o.Older {
+			started = -1
+		}
+		list = append(list, mesh.Replica{ID: o.ID, URL: o.URL, Started: started})
+	}
+	s.others.Store(&others)
+	s.Mesh.SetReplicas(list)
+}

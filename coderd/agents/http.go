@@ -124,7 +124,8 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)
 	}
-	if at := agent.ServerID; at != nil && s.opts.Unlinked != nil && s.opts.Unlinked(*at) {
+	connected := agent.LastConnectedAt != nil && agent.DisconnectedAt == nil
+	if at := agent.ServerID; connected && at != nil && s.opts.Unlinked != nil && s.opts.Unlinked(*at) {
 		connection.Server, connection.UnreachableServer = s.opts.ServerID, *at
 	}
 	return httpapi.Write(w, http.StatusOK, connection)

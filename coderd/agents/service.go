@@ -53,7 +53,7 @@ type Options struct {
 	RelayRegion string
 	// Mesh reaches the agents. Nil means that no agent is reachable.
 	Mesh Mesh
-	// Unlinked reports whether another server lives to which this one has no link. Nil means that there are no other servers.
+	// Unlinked reports whether a server is another one to which this one has no link. Nil means that there are no other servers.
 	Unlinked func(server uuid.UUID) bool
 	// Peers returns the participant that holds a mesh address. Nil means that none is known.
 	Peers func(netip.Addr) (Peer, bool)

@@ -9,6 +9,9 @@ import (
 // KeepAgents sets how long an introduction outlives its last connection. Call it before Start.
 func (s *Service) KeepAgents(d time.Duration) { s.keep = d }
 
+// DialBackAfter sets how long this server lets another one dial. Call it before SetReplicas.
+func (s *Service) DialBackAfter(d time.Duration) { s.dialBack = d }
+
 // MostClients sets how many clients of one user may be connected. Call it before Start.
 func (s *Service) MostClients(n int) { s.crowd.most = n }
 

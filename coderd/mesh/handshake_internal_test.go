@@ -206,7 +206,7 @@ func canceled() context.Context {
 func TestLoansAreOfferedInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, absent, restless := new(Service), uuid.New(), uuid.New()
+		s, absent, restless := &Service{dialBack: dialBackAfter}, uuid.New(), uuid.New()
 		s.replicas.followers = map[uuid.UUID]int{absent: 1}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -219,7 +219,8 @@ func TestLoansAreOfferedInTime(t *testing.T) {
 		}()
 		offered := make(chan error, 1)
 		began := time.Now()
-		go func() { offered <- s.awaitUnfollowed(ctx, absent) }()
+		patience := time.Duration(0) // of a server that has just started; it lasts until the other one follows
+		go func() { offered <- s.awaitUnfollowed(ctx, absent, &patience) }()
 		const follows = time.Minute
 		time.Sleep(follows)
 		s.countFollower(absent, -1)

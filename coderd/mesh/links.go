@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -14,8 +15,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
-// Each pair of servers keeps one link. The server with the smaller id dials it; the other one does if there is none for dialBackAfter, so a
-// firewall or a wrong replica URL must stop both.
+// Each pair of servers keeps one link. The server that started later dials it: it learns of the other one first, and a session through it need not
+// wait for the others. The other one does if there is none for dialBackAfter, so a firewall or a wrong replica URL must stop both.
 
 // LinkVersion and MinLinkVersion are the newest and oldest version of the protocol between servers that this program understands.
 const (
@@ -24,8 +25,7 @@ const (
 )
 
 const (
-	// dialBackAfter is how long the server with the larger id lets the other one dial. It is longer than a dial takes, so that the two do not
-	// dial at the same time.
+	// dialBackAfter is how long a server lets the other one dial. It is longer than a dial takes, so that the two do not dial at the same time.
 	dialBackAfter = 3 * time.Second
 	// linkedPoll is how often a server looks whether a link that the other one dialed has ended.
 	linkedPoll = 500 * time.Millisecond
@@ -37,6 +37,14 @@ const (
 type Replica struct {
 	ID  uuid.UUID
 	URL *url.URL // where this server reaches it
+	// Started is negative if it started before this server, and positive if after it. 0 means that this is not known.
+	Started int
+}
+
+// dialsFirst reports whether the server with the given id dials another one at once. Of two servers, one does. Without their order, it is the one
+// with the smaller id.
+func dialsFirst(self uuid.UUID, to Replica) bool {
+	return cmp.Or(to.Started, slices.Compare(self[:], to.ID[:])) < 0
 }
 
 // replicas holds what runs for each other server.
@@ -97,8 +105,8 @@ func (s *Service) endReplicas() {
 func (s *Service) keepLink(ctx context.Context, to Replica) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	var complained time.Time
-	patience := dialBackAfter
-	if slices.Compare(s.opts.ID[:], to.ID[:]) < 0 {
+	patience := s.dialBack
+	if dialsFirst(s.opts.ID, to) {
 		patience = 0
 	}
 	missing := time.Now()
@@ -151,12 +159,9 @@ func (s *Service) noteLink(to uuid.UUID, err error) {
 	}
 }
 
-// Unlinked reports whether a server lives to which there is no link now.
+// Unlinked reports whether a server is another one to which there is no link now, also if this server has not learned of it yet.
 func (s *Service) Unlinked(server uuid.UUID) bool {
-	s.replicas.Lock()
-	_, lives := s.replicas.byID[server]
-	s.replicas.Unlock()
-	return lives && !s.coord.Linked(server)
+	return server != s.opts.ID && !s.coord.Linked(server)
 }
 
 // Linked returns the ids of the servers to which there is a link now.

@@ -162,6 +162,7 @@ type Service struct {
 	crowd         crowd
 	joins         *joins
 	keep          time.Duration // keepAgent, except in tests
+	dialBack      time.Duration // dialBackAfter, except in tests
 
 	joined chan struct{} // closed when node and client are set
 	node   *tailnet.Node
@@ -179,7 +180,7 @@ func New(opts Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start relay: %w", err)
 	}
-	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, joined: make(chan struct{})}
+	s := &Service{opts: opts, log: opts.Logger, relay: r, builtIn: secret.Token(secret.Text(32)), localURL: opts.LocalURL, keep: keepAgent, dialBack: dialBackAfter, joined: make(chan struct{})}
 	s.crowd.most, s.crowd.byUser = maxClients, map[uuid.UUID]int{}
 	s.joins = newJoins(processors(), newBusy(), opts.Logger)
 	s.provisioners.byID = map[uuid.UUID]Provisioner{}

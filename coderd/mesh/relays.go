@@ -14,6 +14,7 @@ import (
 // Each server's relay follows each other's on a connection of its own, beside the link: packets of others do not delay
 // what the coordinators say. A server dials those that it follows. One that others do not follow for dialBackAfter
 // lends them connections to its relay, so that packets pass in both directions if either server can dial the other.
+// A server that has just started lends to older ones at once: they may not reach it, and learn of it only now.
 
 // followRelay lets this server's relay follow another one's until ctx ends.
 func (s *Service) followRelay(ctx context.Context, to Replica, lent <-chan *cipherConn) {
@@ -72,7 +73,11 @@ func (s *Service) countFollower(id uuid.UUID, n int) {
 // until ctx ends.
 func (s *Service) lendRelay(ctx context.Context, to Replica) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
-	for s.awaitUnfollowed(ctx, to.ID) == nil {
+	patience := s.dialBack
+	if to.Started < 0 {
+		patience = 0
+	}
+	for s.awaitUnfollowed(ctx, to.ID, &patience) == nil {
 		conn, err := s.dialReplica(ctx, to, asLender)
 		if err == nil {
 			retry.Reset()
@@ -86,8 +91,9 @@ func (s *Service) lendRelay(ctx context.Context, to Replica) {
 	}
 }
 
-// awaitUnfollowed blocks until another server has not followed this one's relay for dialBackAfter. It fails if ctx ends.
-func (s *Service) awaitUnfollowed(ctx context.Context, id uuid.UUID) error {
+// awaitUnfollowed blocks until another server has not followed this one's relay for patience, which is dialBackAfter once it has followed. It
+// fails if ctx ends.
+func (s *Service) awaitUnfollowed(ctx context.Context, id uuid.UUID, patience *time.Duration) error {
 	var passed <-chan time.Time // nil while the other server follows
 	for {
 		s.replicas.Lock()
@@ -95,9 +101,9 @@ func (s *Service) awaitUnfollowed(ctx context.Context, id uuid.UUID) error {
 		s.replicas.Unlock()
 		switch {
 		case followed:
-			passed = nil
+			passed, *patience = nil, s.dialBack
 		case passed == nil:
-			passed = time.After(dialBackAfter)
+			passed = time.After(*patience)
 		}
 		select {
 		case <-passed:

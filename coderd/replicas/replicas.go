@@ -40,6 +40,8 @@ type Server struct {
 	URL     *url.URL
 	Version string
 	Started time.Time
+	// Older is whether it was started before this process, as the database remembers.
+	Older bool
 }
 
 // Options configures a Service. All fields but Changed are required.
@@ -179,7 +181,7 @@ func (s *Service) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	announced := false
+	announced := false // rows are sorted by age, so those before this process's are older
 	others := []Server{}
 	errs := []error{s.noteLinks(ctx, rows)}
 	for _, row := range rows {
@@ -196,7 +198,7 @@ func (s *Service) look(ctx context.Context) error {
 			errs = append(errs, err)
 			continue
 		}
-		others = append(others, Server{ID: row.ID, URL: u, Version: row.Version, Started: row.StartedAt})
+		others = append(others, Server{ID: row.ID, URL: u, Version: row.Version, Started: row.StartedAt, Older: !announced})
 	}
 	s.opts.Changed(others)
 	if !announced { // this server was silent for so long that others removed it

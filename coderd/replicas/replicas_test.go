@@ -109,6 +109,31 @@ func TestServersFindEachOther(t *testing.T) {
 	a.sees(t, c)
 }
 
+// TestOlder checks that two servers agree which of them started first.
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	first, second := newServer(t, db, nil), newServer(t, db, nil)
+	for _, s := range []*server{first, second} {
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s, want := range map[*server]bool{first: false, second: true} {
+		var other []replicas.Server
+		for len(other) == 0 {
+			select {
+			case other = <-s.changed:
+			case <-time.After(patience):
+				t.Fatal("no report of the other server")
+			}
+		}
+		if other[0].Older != want {
+			t.Errorf("the other server is older: %t, want %t", other[0].Older, want)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
