@@ -103,6 +103,32 @@ func TestKeyBelongsToOnePrincipal(t *testing.T) {
 	})
 }
 
+// TestReplacedByOwnAttempt checks that a process whose connection is replaced by an attempt that it had given up tries again: on a busy server, the
+// attempt may have waited for longer than the next one. Another process, with another key, takes its place for good.
+func TestReplacedByOwnAttempt(t *testing.T) {
+	t.Parallel()
+	worker := coordinator.Principal{Kind: protocol.KindProvisioner, ID: id(protocol.KindProvisioner, 1), Name: "provisioner 1"}
+	for _, p := range []coordinator.Principal{worker, laptop(1), agent(1)} {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, coordinator.Options{})
+				first := connect(t, s, p, key(1))
+				first.expect(nil, "welcome")
+				connect(t, s, p, key(1))
+				first.expect(nil, "error unavailable")
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, coordinator.Options{})
+		first := connect(t, s, worker, key(1))
+		first.expect(nil, "welcome")
+		connect(t, s, worker, key(2))
+		first.expect(nil, "error conflict")
+	})
+}
+
 func TestKick(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

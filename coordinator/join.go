@@ -124,8 +124,10 @@ func (s *Server) attach(x *session) (old *binding) {
 	stamp := p.stamp
 	if p.session != nil {
 		code := fault.Conflict
-		if x.principal.Kind == protocol.KindAgent {
-			code = fault.Unavailable // an agent that was briefly silent tries again
+		if x.principal.Kind == protocol.KindAgent || p.key == x.key {
+			// An agent that was briefly silent tries again. So does a process whose attempt that it had given up came after the next one: keys are
+			// those of processes.
+			code = fault.Unavailable
 		}
 		p.session.end(protocol.ErrorMessage{Code: code, Message: "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
 	}
