@@ -154,9 +154,11 @@ func TestProvisionerServerKilled(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
+	back := time.Now()
 	if err := <-create.done; err != nil {
 		t.Errorf("create: %v\n%s", err, create.output.String())
 	}
+	t.Logf("the user saw the end of the build %s after the server was back", time.Since(back).Round(10*time.Millisecond))
 	d.expectState("away", "succeeded", "first second third")
 	for _, workspace := range []string{"back", "away"} {
 		if got := d.made(workspace); got != "first second third" {
@@ -277,9 +279,11 @@ func TestProvisionerLinkDown(t *testing.T) {
 		t.Errorf("while the link is down: %s, want running", got)
 	}
 	cable.mend()
+	mended := time.Now()
 	if err := <-create.done; err != nil {
 		t.Errorf("create: %v\n%s", err, create.output.String())
 	}
+	t.Logf("the user saw the end of the build %s after the link was back", time.Since(mended).Round(10*time.Millisecond))
 	d.expectState("short", "succeeded", "first second third")
 
 	// From here on the grace period is short.

@@ -37,11 +37,13 @@ func TestSessionOutlivesServer(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
+	back := time.Now()
 	session.echo(n)
 	session.end()
 	if out := d.coder("ssh", "dev", "--", "echo back"); out != "back\n" {
 		t.Errorf("a new session after the restart: got %q", out)
 	}
+	t.Logf("a new session had ended %s after the server was back", time.Since(back).Round(10*time.Millisecond))
 	// A token that expired meanwhile is not accepted.
 	_, stderr, err := d.try("whoami", "--token", expiring)
 	if err == nil || !strings.Contains(stderr, "expired") {
@@ -91,14 +93,17 @@ func TestServerKilledInMidBuild(t *testing.T) {
 	if err := d.end(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	killed := time.Now()
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("the server answered again %s after the kill", time.Since(killed).Round(10*time.Millisecond))
 	// The command waited for its server, and reports how the build ended.
 	if err := create.Wait(); err == nil {
 		t.Error("coder create: got success, want the failure of its build")
 	}
 	testwait.Until(t, "the build has ended", d.jobIs("dev", "failed", "succeeded"))
+	t.Logf("the build had ended %s after the kill", time.Since(killed).Round(10*time.Millisecond))
 	w := d.workspace("dev")
 	if w.LatestBuild.Job.Status != "failed" || w.LatestBuild.Job.Error == "" {
 		t.Errorf("the build: got status %q, error %q; want failed with a reason", w.LatestBuild.Job.Status, w.LatestBuild.Job.Error)

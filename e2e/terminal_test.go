@@ -104,8 +104,10 @@ func TestTerminalOutlivesEverything(t *testing.T) {
 		t.Fatalf("agents: %v, want one", agents)
 	}
 	signal(t, agents[0], syscall.SIGKILL)
+	killed := time.Now()
 	page.lost()
 	page = still("agent-killed")
+	t.Logf("the terminal worked again %s after its agent was killed", time.Since(killed).Round(10*time.Millisecond))
 	if err := d.end(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package database_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
@@ -44,6 +45,7 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	standby.Promote(t)
+	promoted := time.Now()
 	testwait.Until(t, "writes work", func() error {
 		err := put("after")
 		if err != nil && fault.CodeOf(err) != fault.Unavailable {
@@ -51,6 +53,7 @@ func TestFailover(t *testing.T) {
 		}
 		return err
 	})
+	t.Logf("writes worked %s after the promotion", time.Since(promoted).Round(10*time.Millisecond))
 	for i := range 20 {
 		if _, err := db.GetSetting(t.Context(), fmt.Sprint("before ", i)); err != nil {
 			t.Errorf("setting %d: %v", i, err)
