@@ -29,12 +29,12 @@ var floors = []struct {
 	{"coordinator/client", 2, "client bounds receive run dialserver"},
 	{"coordinator/peering", 1, "outbox probe link"},
 	{"coordinator/protocol", 1, "conn hello protocol link pipe"},
-	{"provisionerd/terraform", 48, `
-		host_unix env dirs visible accounts binary follow_linux state output terraform resources tags marks
-		params folder removed extract mirrorproxy cgroup_linux claim agents registries gate spacelimits
-		isolation etc vendored namespaces limits grant jobfiles watch touched phases slot apps recover
-		gate_unix cache plan process build support import evaluate follow presets rehearse gate_linux worker
-		spaces rundir share replace
+	{"provisionerd/terraform", 46, `
+		binary gate cgroup_linux log state apps agents env host_unix dirs output touched folder spacelimits
+		mirrorproxy registries codes diagnostic extract visible namespaces accounts isolation limits
+		terraform etc grant slot gate_linux marks removed jobfiles kept follow_linux phases gate_unix claim
+		rundir follow resources claimplan tags params watch recover planned support share build presets
+		vendored cache plan import replace evaluate process rehearse worker spaces
 	`},
 	{"agent", 22, `
 		mesh blocking reports daemon apphealth state secrets pulse visits system_unix sweep socket ssh

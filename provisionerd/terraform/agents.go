@@ -266,3 +266,12 @@ func idBytes(text string) []byte {
 	}
 	return id[:]
 }
+
+// uuidText returns the usual form of a UUID's 16 bytes, or "" for anything else.
+func uuidText(raw []byte) string {
+	id, err := uuid.FromBytes(raw)
+	if err != nil {
+		return ""
+	}
+	return id.String()
+}

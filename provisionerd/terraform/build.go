@@ -23,23 +23,7 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
-// Codes of a result's error.
-const (
-	codeVariables  = "REQUIRED_TEMPLATE_VARIABLES"
-	codeParameters = "INVALID_PARAMETERS"
-	codeCanceled   = "CANCELED"
-)
-
 var errCanceled = errors.New("the job was canceled")
-
-// codedError is an error with one of the codes above.
-type codedError struct {
-	code string
-	err  error
-}
-
-func (e *codedError) Error() string { return e.err.Error() }
-func (e *codedError) Unwrap() error { return e.err }
 
 // provisionersDisk begins the sentences about disks that take no more data.
 const provisionersDisk = "The provisioner's disk"
@@ -72,7 +56,7 @@ type runner struct {
 
 // build runs a workspace build: one Terraform process.
 func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) *provisionerpb.Result {
-	r.log.debug = work.GetLogLevel() == "debug"
+	r.log.showDebug(work.GetLogLevel() == "debug")
 	outcome := &provisionerpb.BuildResult{State: work.GetState()}
 	err := r.buildInto(ctx, work, outcome)
 	result := &provisionerpb.Result{}
@@ -172,21 +156,21 @@ func (r *runner) apply(
 	if planned != nil {
 		approved = append(approved, tfexec.DirOrPlan(planFile))
 	}
-	changes := &touched{sink: r.run.Sink}
+	changes := newTouched(r.run.Sink)
 	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
 	for _, e := range planned {
 		watch.event(e)
 	}
 	var dump []byte // written by Terraform's output, read after it ends
 	phases := newPhases(work.GetTransition(), len(approved) > 0)
-	out := &output{log: r.log, on: func(e event) {
+	out := newOutput(r.log, func(e event) {
 		changes.event(e)
 		watch.event(e)
 		phases.event(e)
 		if e.dump != nil {
 			dump = e.dump
 		}
-	}}
+	})
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 		if work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
 			return tf.DestroyJSON(gentle, out, tfexec.Lock(false), tfexec.DisableBackup())
@@ -267,9 +251,6 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	}
 }
 
-// variablesFile is the job's own file with the values of variables. Terraform reads it last.
-const variablesFile = "zz_job.auto.tfvars.json"
-
 // fill makes the slot's working folder: the source, with other content for some of its files, a link to what init made (unless linked is false),
 // variables and state. The folder is new, and is given to the job only when complete.
 func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
@@ -341,7 +322,7 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 	if err := r.slot.equip(env); err != nil {
 		return err
 	}
-	tf.SetStderr(stderrLines{r.log})
+	tf.SetStderr(newStderr(r.log))
 	defer discardOutput(tf)
 	return r.slot.bounded(ctx, func(ctx context.Context) error {
 		return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
@@ -360,26 +341,8 @@ func (r *runner) commandError(doing string, err error, out *output, t *template.
 	if len(diags) == 0 {
 		return fmt.Errorf("%s: Terraform ended without a reason: %w", doing, err)
 	}
-	var texts []string
-	code := ""
-	for _, d := range diags {
-		text := d.at(t)
-		r.inModules = r.inModules || d.inModules()
-		if name, ok := parameterOf(d, t); ok {
-			code = codeParameters
-			text = fmt.Sprintf("%s: parameter %q: %s", d.place(t), name, cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: ")), d.Summary))
-		}
-		if d.Summary == "No value for required variable" {
-			code = codeVariables
-		}
-		if !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
-	}
-	const most = 5
-	if len(texts) > most {
-		texts = append(texts[:most], fmt.Sprintf("and %d more errors, see the log", len(texts)-most))
-	}
+	texts, code, inModules := explain(diags, t)
+	r.inModules = r.inModules || inModules
 	said := strings.Join(texts, "\n")
 	for _, hint := range []string{hintAbout(said), r.hintAboutProcesses(said)} {
 		if hint != "" {
@@ -409,31 +372,4 @@ func hintAbout(text string) string {
 		return "Docker's socket is given to templates that use a docker provider, from --provisioner-docker-socket of the provisioner, which must be able to use it."
 	}
 	return ""
-}
-
-// parameterOf returns the name of the parameter that a diagnostic is about.
-func parameterOf(d diagnostic, t *template.Source) (string, bool) {
-	label, ok := strings.CutPrefix(stripIndexes(d.Address), "data.coder_parameter.")
-	if !ok {
-		if i := strings.LastIndex(d.Address, ".data.coder_parameter."); i >= 0 {
-			return stripIndexes(d.Address[i+len(".data.coder_parameter."):]), true
-		}
-		return "", false
-	}
-	if t != nil && t.Parameters[label] != "" {
-		return t.Parameters[label], true
-	}
-	return label, true
-}
-
-// resourcesOf derives the resources of a state as deriveAll does, or none if there is no state.
-func resourcesOf(t *template.Source, text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, nil, nil
-	}
-	s, err := parseState(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	return deriveAll(t, s.nodes("managed"))
 }

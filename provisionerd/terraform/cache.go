@@ -300,8 +300,8 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
-	out := &output{log: r.log}
-	tf.SetStderr(stderrLines{r.log})
+	out := newOutput(r.log, nil)
+	tf.SetStderr(newStderr(r.log))
 	// A registry or a repository that does not answer must not hold the slot forever.
 	bounded, cancel := context.WithTimeoutCause(ctx, c.e.opts.InitTimeout, errInitTimeout)
 	defer cancel()

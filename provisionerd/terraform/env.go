@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/coder/terraform-provider-coder/v2/provider"
-	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/codermesh/codermesh/v2/internal/bootstrap"
@@ -207,13 +206,4 @@ func (f facts) worker() (map[string]string, error) {
 	env["PATH"] = os.Getenv("PATH")
 	env["GOMAXPROCS"] = fmt.Sprint(min(2, runtime.NumCPU()))
 	return env, nil
-}
-
-// uuidText returns the usual form of a UUID's 16 bytes, or "" for anything else.
-func uuidText(raw []byte) string {
-	id, err := uuid.FromBytes(raw)
-	if err != nil {
-		return ""
-	}
-	return id.String()
 }

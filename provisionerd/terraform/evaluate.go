@@ -2,12 +2,10 @@ package terraform
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
@@ -112,23 +110,6 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	}
 }
 
-// refusedValues returns the given values that caused errors, with those errors.
-func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerpb.ParameterValue) map[string]string {
-	refused := map[string]string{}
-	for _, d := range diags {
-		name, ok := parameterOf(d, t)
-		if !ok || !slices.ContainsFunc(given, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == name }) {
-			continue
-		}
-		reason := strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: "))
-		if reason == "" {
-			reason = d.Summary
-		}
-		refused[name] = cleanLine(reason)
-	}
-	return refused
-}
-
 // read reads the answer from the projection's state.
 func (a *Answer) read(t *template.Source, data []node, outputs map[string]stateOutput) error {
 	found, err := readDeclared(t, data)
@@ -139,20 +120,8 @@ func (a *Answer) read(t *template.Source, data []node, outputs map[string]stateO
 		return err
 	}
 	a.Parameters = found.sorted()
-	for i := range data {
-		if data[i].typ != "coder_parameter" {
-			continue
-		}
-		var attrs struct {
-			Name  string `json:"name"`
-			Value string `json:"value"`
-		}
-		if err := json.Unmarshal(data[i].attrs, &attrs); err != nil {
-			return fmt.Errorf("read value of parameter: %w", err)
-		}
-		a.Values[attrs.Name] = attrs.Value
-	}
-	return nil
+	a.Values, err = parameterValues(data)
+	return err
 }
 
 // freeSlots returns the numbers of the slots for evaluations.

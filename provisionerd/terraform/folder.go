@@ -1,12 +1,15 @@
 package terraform
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
 // maxState bounds how much of one state file is read, in bytes: PostgreSQL keeps a state as one value.
@@ -81,4 +84,41 @@ func (f *folder) states() (found [][]byte, err error) {
 		}
 	}
 	return found, errors.Join(errs...)
+}
+
+// lastSaid reads what Terraform printed into a file of its working folder after its daemon's death: the changes that ended or began, and the state if Terraform could not write
+// it to a file. It ignores what it cannot read.
+func lastSaid(dir, name string) (changes []*provisionerpb.Change, dump []byte) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, nil
+	}
+	defer f.close()
+	text, err := f.read(name)
+	if err != nil {
+		return nil, nil
+	}
+	for line := range bytes.Lines(text) {
+		e := parseLine(line)
+		if change := changeOf(e); change != nil {
+			changes = append(changes, change)
+		}
+		if e.dump != nil {
+			dump = e.dump
+		}
+	}
+	return changes, dump
+}
+
+// statesIn reads the states of a working folder. Without the folder there are none.
+func statesIn(dir string) ([][]byte, error) {
+	f, err := openFolder(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return f.states()
 }

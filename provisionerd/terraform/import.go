@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
+	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -75,8 +74,12 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if err != nil {
 		return err
 	}
-	if err := r.checkSupport(t, start); err != nil {
+	ignored, err := checkSupport(t, start)
+	if err != nil {
 		return err
+	}
+	for _, line := range ignored {
+		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}
 	tags, err := tagsOf(t, start)
 	if err != nil {
@@ -118,45 +121,6 @@ func (r *runner) warnVariables(t *template.Source, values []*provisionerpb.Varia
 	}
 }
 
-// mergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
-// modules, and those that depend on other providers. It returns the addresses of the presets.
-func mergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projected declared, data []node) (presets []string, err error) {
-	planned, err := readDeclared(t, data)
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]string{}
-	all := declared{parameters: maps.Clone(projected.parameters)}
-	if all.parameters == nil {
-		all.parameters = map[string]*provisionerpb.Parameter{}
-	}
-	for address, p := range planned.parameters {
-		if all.parameters[address] == nil {
-			all.parameters[address] = p
-		}
-	}
-	for _, address := range slices.Sorted(maps.Keys(all.parameters)) {
-		name := all.parameters[address].GetName()
-		if other, taken := names[name]; taken {
-			return nil, &codedError{code: codeParameters, err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s", t.Place(stripIndexes(address)), name,
-				strings.TrimSuffix(other, "[]"), t.Place(stripIndexes(other)), strings.TrimSuffix(address, "[]"))}
-		}
-		names[name] = address
-	}
-	found.Parameters = all.sorted()
-	// The plan sees all presets and external logins that the projection sees.
-	found.Presets = planned.presets
-	for _, auth := range planned.auths {
-		i := slices.IndexFunc(found.ExternalAuth, func(a *provisionerpb.ExternalAuth) bool { return a.Id == auth.Id })
-		if i < 0 {
-			found.ExternalAuth = append(found.ExternalAuth, auth)
-			continue
-		}
-		found.ExternalAuth[i].Optional = found.ExternalAuth[i].Optional && auth.Optional
-	}
-	return planned.presetsAt, nil
-}
-
 // liftedSources returns the files of the template as an import plans them, none if they are written in JSON.
 func liftedSources(t *template.Source) (template.Edited, error) {
 	files, err := t.Files()
@@ -196,8 +160,8 @@ func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
 // error it still returns Terraform's output.
 func (r *runner) readProjection(ctx context.Context, in planInput) (data []node, outputs map[string]stateOutput, out *output, err error) {
 	// The plan meets and reports the projection's errors again.
-	quiet := &logger{sink: discardSink{}}
-	out = &output{log: quiet}
+	quiet := newLogger(discardSink{})
+	out = newOutput(quiet, nil)
 	if err := r.refill(in, false); err != nil {
 		return nil, nil, out, err
 	}
@@ -206,7 +170,7 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []node,
 		return nil, nil, out, err
 	}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-		tf.SetStderr(stderrLines{quiet})
+		tf.SetStderr(newStderr(quiet))
 		return tf.ApplyJSON(gentle, out, tfexec.Lock(false), tfexec.DisableBackup())
 	})
 	if err != nil {
@@ -234,4 +198,47 @@ func (discardSink) Resources([]*provisionerpb.Resource) {}
 // refill makes a new working folder and fills it with the template, as edited. linked adds what init made.
 func (r *runner) refill(in planInput, linked bool) error {
 	return r.fill(in.t, linked, in.variables, nil, in.lifted)
+}
+
+// checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that does not exist, or a
+// value that the parameter refuses. p is the plan of a start.
+func (r *runner) checkPresets(ctx context.Context, in planInput, p planned, found *provisionerpb.ImportResult, addresses []string) error {
+	if err := checkPresetNames(in.t, found.GetPresets(), addresses); err != nil {
+		return err
+	}
+	for i, preset := range found.GetPresets() {
+		place := in.t.Place(addresses[i])
+		problem, unknown := presetProblem(preset, found.GetParameters(), in.t)
+		if problem != "" {
+			// Parameters may depend on each other: with the preset's values they may be others.
+			if there, err := r.parametersWith(ctx, in, preset); err == nil {
+				problem, unknown = presetProblem(preset, there, in.t)
+			}
+			if ctx.Err() != nil {
+				return errCanceled
+			}
+		}
+		switch {
+		case problem == "":
+		case unknown && p.hidesParameters():
+			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(), problem)
+		default:
+			return fault.New(fault.Invalid, "%s: the preset %q %s", place, preset.GetName(), problem)
+		}
+		for _, line := range prebuildWarnings(place, preset, found.GetParameters()) {
+			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
+		}
+	}
+	return nil
+}
+
+// parametersWith returns the parameters that the template has with the values of a preset.
+func (r *runner) parametersWith(ctx context.Context, in planInput, preset *provisionerpb.Preset) ([]*provisionerpb.Parameter, error) {
+	in.facts.parameters = slices.Clone(in.facts.parameters)
+	for _, v := range preset.GetParameters() {
+		in.facts.parameters = slices.DeleteFunc(in.facts.parameters, func(old *provisionerpb.ParameterValue) bool { return old.GetName() == v.GetName() })
+		in.facts.parameters = append(in.facts.parameters, v)
+	}
+	found, err := r.project(ctx, in)
+	return found.sorted(), err
 }

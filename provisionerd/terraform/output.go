@@ -2,221 +2,12 @@ package terraform
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
-	"github.com/codermesh/codermesh/v2/internal/tty"
-	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
-
-// Stages of a job, as shown to users.
-const (
-	stageSetup   = "Setting up"
-	stageInit    = "Initializing Terraform Directory"
-	stageDetect  = "Detecting template parameters"
-	stagePlan    = "Planning infrastructure"
-	stageStart   = "Starting workspace"
-	stageStop    = "Stopping workspace"
-	stageDelete  = "Deleting workspace"
-	stageCleanup = "Cleaning up"
-	// stageRehearsal is when a prebuilt workspace's claim is planned.
-	stageRehearsal = "Planning the claim"
-)
-
-// maxLine is how many bytes of one line go into the job's log.
-const maxLine = 8 << 10
-
-// logger writes a job's log. The stage is the job's current one.
-type logger struct {
-	sink job.Sink
-
-	mu    sync.Mutex
-	stage string
-	debug bool
-}
-
-func newLogger(sink job.Sink) *logger { return &logger{sink: sink, stage: stageSetup} }
-
-// enter begins a stage.
-func (l *logger) enter(stage string) {
-	l.mu.Lock()
-	l.stage = stage
-	l.mu.Unlock()
-}
-
-// current returns the stage.
-func (l *logger) current() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stage
-}
-
-// say writes a message of the daemon itself.
-func (l *logger) say(level provisionerpb.LogLevel, format string, args ...any) {
-	l.write(level, provisionerpb.LogSource_LOG_SOURCE_DAEMON, fmt.Sprintf(format, args...))
-}
-
-func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSource, text string) {
-	l.mu.Lock()
-	stage, debug := l.stage, l.debug
-	l.mu.Unlock()
-	if level <= provisionerpb.LogLevel_LOG_LEVEL_DEBUG && !debug {
-		return
-	}
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\r\n"), "\n") {
-		l.sink.Log(&provisionerpb.LogLine{
-			At: timestamppb.Now(), Level: level, Source: source, Stage: stage, Output: logLine(line),
-		})
-	}
-}
-
-// cleanLine makes text from a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note if it
-// removed some of the text.
-func cleanLine(line string) string {
-	line, note := cutLine(line)
-	return tty.Clean(line) + note
-}
-
-// logLine is cleanLine for a log, which keeps colours.
-func logLine(line string) string {
-	line, note := cutLine(line)
-	return tty.CleanColor(line) + note
-}
-
-// cutLine bounds a line to maxLine bytes of whole characters.
-func cutLine(line string) (text, note string) {
-	line = strings.TrimRight(line, "\r")
-	if len(line) <= maxLine {
-		return line, ""
-	}
-	note = fmt.Sprintf(" … (cut: the line has %d bytes)", len(line))
-	line = line[:maxLine]
-	for len(line) > 0 && !utf8.RuneStart(line[len(line)-1]) {
-		line = line[:len(line)-1]
-	}
-	if r, _ := utf8.DecodeLastRuneInString(line); r == utf8.RuneError && len(line) > 0 {
-		line = line[:len(line)-1]
-	}
-	return line, note
-}
-
-// diagnostic is an error or a warning from Terraform.
-type diagnostic struct {
-	Severity string `json:"severity"`
-	Summary  string `json:"summary"`
-	Detail   string `json:"detail"`
-	Address  string `json:"address"`
-	Snippet  *struct {
-		Context string `json:"context"` // of the block around it, such as resource "coder_agent" "main"
-		Code    string `json:"code"`    // the source's lines
-		Values  []struct {
-			Traversal string `json:"traversal"`
-		} `json:"values"`
-	} `json:"snippet"`
-	Range *struct {
-		Filename string `json:"filename"`
-		Start    struct {
-			Line int `json:"line"`
-		} `json:"start"`
-	} `json:"range"`
-}
-
-// String formats the diagnostic for users: main.tf:12: summary: detail.
-func (d diagnostic) String() string {
-	text := strings.TrimSpace(d.Summary)
-	if detail := strings.TrimSpace(d.Detail); detail != "" && detail != text {
-		if text != "" {
-			text = strings.TrimRight(text, ".:") + ": "
-		}
-		text += detail
-	}
-	if hint := cmp.Or(d.hint(), d.removed()); hint != "" {
-		text = hint + " (" + text + ")"
-	}
-	if d.Range != nil && d.Range.Filename == variablesFile {
-		return d.variable() + text
-	}
-	if d.Range != nil && d.Range.Filename != "" {
-		return fmt.Sprintf("%s:%d: %s", d.Range.Filename, d.Range.Start.Line, text)
-	}
-	if d.Address != "" {
-		return d.Address + ": " + text
-	}
-	return text
-}
-
-// place returns file and line in the template t, which may be nil.
-func (d diagnostic) place(t *template.Source) string {
-	if d.Range != nil && d.Range.Filename != "" {
-		return fmt.Sprintf("%s:%d", d.Range.Filename, d.Range.Start.Line)
-	}
-	return t.Place(stripIndexes(d.Address))
-}
-
-// at is String with a place in the template t, which may be nil, even if Terraform names only an address.
-func (d diagnostic) at(t *template.Source) string {
-	if d.Range == nil && d.Address != "" && t != nil {
-		return d.place(t) + ": " + d.String()
-	}
-	return d.String()
-}
-
-// inModules reports whether the diagnostic is about a module that was fetched, or about the version of Terraform.
-func (d diagnostic) inModules() bool {
-	return d.Range != nil && strings.Contains(d.Range.Filename, ".terraform/modules/") || strings.HasPrefix(d.Summary, "Unsupported Terraform Core version")
-}
-
-// variable returns "variable NAME: " for a diagnostic about the job's own file of variables, which no author knows, or "" if Terraform does
-// not name the variable.
-func (d diagnostic) variable() string {
-	if d.Snippet != nil {
-		for _, value := range d.Snippet.Values {
-			if name, ok := strings.CutPrefix(value.Traversal, "var."); ok {
-				return "variable " + name + ": "
-			}
-		}
-	}
-	return ""
-}
-
-// These find the provider or module that Terraform cannot get, and why.
-var (
-	unavailableProvider = lazyregexp.New(`(?s)^Could not retrieve the list of available versions for provider (\S+): (.*)$`)
-	unavailableModule   = lazyregexp.New(`(?s)^Failed to retrieve available versions for module "([^"]+)" \([^)]*\) from (\S+): (.*)$`)
-)
-
-// guessed finds the providers in Terraform's complaint that it lacks them.
-var guessed = lazyregexp.New(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
-
-// hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the source of its providers,
-// Terraform reports an inconsistent lock file and suggests a command that the author cannot run.
-func (d diagnostic) hint() string {
-	detail := strings.TrimSpace(d.Detail)
-	if found := unavailableProvider().FindStringSubmatch(detail); found != nil {
-		return fmt.Sprintf("The provisioner cannot get the provider %s: give it a route to the provider's registry, or a mirror that has it", found[1])
-	}
-	if found := unavailableModule().FindStringSubmatch(detail); found != nil {
-		return fmt.Sprintf("The provisioner cannot get the module %s from %s: give it a route there, or a registry of your own", found[1], found[2])
-	}
-	if d.Summary != "Inconsistent dependency lock file" {
-		return ""
-	}
-	for _, found := range guessed().FindAllStringSubmatch(d.Detail, -1) {
-		if found[1] == "hashicorp/coder" {
-			return `The template uses the provider coder and does not say where it comes from. Add: terraform { required_providers { coder = { source = "coder/coder" } } }`
-		}
-	}
-	return "The template's providers do not fit its .terraform.lock.hcl. Name each in terraform { required_providers { … } }, and run terraform init in the template's folder to renew the file"
-}
 
 // event is one parsed line of Terraform's output.
 type event struct {
@@ -317,6 +108,9 @@ type output struct {
 	errors []diagnostic
 }
 
+// newOutput returns an output that writes to a job's log, and calls on for each event unless it is nil.
+func newOutput(log *logger, on func(event)) *output { return &output{log: log, on: on} }
+
 func (o *output) Write(line []byte) (int, error) {
 	e := parseLine(line)
 	if e.text != "" {
@@ -343,18 +137,12 @@ func (o *output) unsaved() bool {
 	return false
 }
 
+// diagnostics returns the errors so far.
 func (o *output) diagnostics() []diagnostic {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]diagnostic(nil), o.errors...)
 }
 
-// stderrLines passes on what Terraform writes outside its JSON: crashes, and errors before it has begun.
-type stderrLines struct{ log *logger }
-
-func (s stderrLines) Write(line []byte) (int, error) {
-	if text := strings.TrimSpace(string(line)); text != "" {
-		s.log.write(provisionerpb.LogLevel_LOG_LEVEL_ERROR, provisionerpb.LogSource_LOG_SOURCE_EXECUTOR, string(line))
-	}
-	return len(line), nil
-}
+// variablesFile is the job's own file with the values of variables. Terraform reads it last.
+const variablesFile = "zz_job.auto.tfvars.json"

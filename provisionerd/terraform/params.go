@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -255,4 +256,79 @@ func placeholder(p *provisionerpb.Parameter) string {
 	default:
 		return "example"
 	}
+}
+
+// mergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
+// modules, and those that depend on other providers. It returns the addresses of the presets.
+func mergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projected declared, data []node) (presets []string, err error) {
+	planned, err := readDeclared(t, data)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	all := declared{parameters: maps.Clone(projected.parameters)}
+	if all.parameters == nil {
+		all.parameters = map[string]*provisionerpb.Parameter{}
+	}
+	for address, p := range planned.parameters {
+		if all.parameters[address] == nil {
+			all.parameters[address] = p
+		}
+	}
+	for _, address := range slices.Sorted(maps.Keys(all.parameters)) {
+		name := all.parameters[address].GetName()
+		if other, taken := names[name]; taken {
+			return nil, &codedError{code: codeParameters, err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s", t.Place(stripIndexes(address)), name,
+				strings.TrimSuffix(other, "[]"), t.Place(stripIndexes(other)), strings.TrimSuffix(address, "[]"))}
+		}
+		names[name] = address
+	}
+	found.Parameters = all.sorted()
+	// The plan sees all presets and external logins that the projection sees.
+	found.Presets = planned.presets
+	for _, auth := range planned.auths {
+		i := slices.IndexFunc(found.ExternalAuth, func(a *provisionerpb.ExternalAuth) bool { return a.Id == auth.Id })
+		if i < 0 {
+			found.ExternalAuth = append(found.ExternalAuth, auth)
+			continue
+		}
+		found.ExternalAuth[i].Optional = found.ExternalAuth[i].Optional && auth.Optional
+	}
+	return planned.presetsAt, nil
+}
+
+// refusedValues returns the given values that caused errors, with those errors.
+func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerpb.ParameterValue) map[string]string {
+	refused := map[string]string{}
+	for _, d := range diags {
+		name, ok := parameterOf(d, t)
+		if !ok || !slices.ContainsFunc(given, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == name }) {
+			continue
+		}
+		reason := strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: "))
+		if reason == "" {
+			reason = d.Summary
+		}
+		refused[name] = cleanLine(reason)
+	}
+	return refused
+}
+
+// parameterValues returns the values of the parameters among data sources, by name.
+func parameterValues(data []node) (map[string]string, error) {
+	values := map[string]string{}
+	for i := range data {
+		if data[i].typ != "coder_parameter" {
+			continue
+		}
+		var attrs struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		}
+		if err := json.Unmarshal(data[i].attrs, &attrs); err != nil {
+			return nil, fmt.Errorf("read value of parameter: %w", err)
+		}
+		values[attrs.Name] = attrs.Value
+	}
+	return values, nil
 }

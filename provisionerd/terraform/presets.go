@@ -2,7 +2,6 @@ package terraform
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,12 +14,11 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that does not exist, or a
-// value that the parameter refuses. p is the plan of a start.
-func (r *runner) checkPresets(ctx context.Context, in planInput, p planned, found *provisionerpb.ImportResult, addresses []string) error {
+// checkPresetNames returns a fault if two presets have one name, or if two are the default. addresses are those of the presets.
+func checkPresetNames(t *template.Source, presets []*provisionerpb.Preset, addresses []string) error {
 	names, main := map[string]string{}, ""
-	for i, preset := range found.GetPresets() {
-		place := in.t.Place(addresses[i])
+	for i, preset := range presets {
+		place := t.Place(addresses[i])
 		if other, taken := names[preset.GetName()]; taken {
 			return fault.New(fault.Invalid, "%s: the preset %q has the name of the one at %s", place, preset.GetName(), other)
 		}
@@ -32,48 +30,24 @@ func (r *runner) checkPresets(ctx context.Context, in planInput, p planned, foun
 			main = place
 		}
 	}
-	for i, preset := range found.GetPresets() {
-		place := in.t.Place(addresses[i])
-		problem := presetProblem(preset, found.GetParameters(), in.t)
-		if problem != "" {
-			// Parameters may depend on each other: with the preset's values they may be others.
-			if there, err := r.parametersWith(ctx, in, preset); err == nil {
-				problem = presetProblem(preset, there, in.t)
-			}
-			if ctx.Err() != nil {
-				return errCanceled
-			}
-		}
-		switch {
-		case problem == "":
-		case strings.HasPrefix(problem, noParameter) && p.config.hidesParameters(p.data):
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(), problem)
-		default:
-			return fault.New(fault.Invalid, "%s: the preset %q %s", place, preset.GetName(), problem)
-		}
-		r.warnPrebuilds(place, preset, found.GetParameters())
-	}
 	return nil
 }
 
-// noParameter begins the problem of a preset that names an unknown parameter.
-const noParameter = "sets the parameter "
-
-// presetProblem returns what is wrong with the values of a preset, or "".
-func presetProblem(preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter, t *template.Source) string {
+// presetProblem returns what is wrong with the values of a preset, or "", and whether the cause is a parameter that is not known.
+func presetProblem(preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter, t *template.Source) (problem string, unknown bool) {
 	for _, v := range preset.GetParameters() {
 		i := slices.IndexFunc(parameters, func(p *provisionerpb.Parameter) bool { return p.GetName() == v.GetName() })
 		if i < 0 && slices.Contains(slices.Collect(maps.Values(t.Parameters)), v.GetName()) {
 			continue // exists with other values only
 		}
 		if i < 0 {
-			return fmt.Sprintf("%s%q, which the template does not have", noParameter, v.GetName())
+			return fmt.Sprintf("sets the parameter %q, which the template does not have", v.GetName()), true
 		}
 		if reason := refusal(parameters[i], v.GetValue()); reason != "" {
-			return fmt.Sprintf("gives the parameter %q the value %q: %s", v.GetName(), v.GetValue(), reason)
+			return fmt.Sprintf("gives the parameter %q the value %q: %s", v.GetName(), v.GetValue(), reason), false
 		}
 	}
-	return ""
+	return "", false
 }
 
 // refusal returns why the coder provider refuses a value of a parameter, or "".
@@ -94,24 +68,13 @@ func refusal(p *provisionerpb.Parameter, value string) string {
 	return cmp.Or(diags[0].Detail, diags[0].Summary)
 }
 
-// parametersWith returns the parameters that the template has with the values of a preset.
-func (r *runner) parametersWith(ctx context.Context, in planInput, preset *provisionerpb.Preset) ([]*provisionerpb.Parameter, error) {
-	in.facts.parameters = slices.Clone(in.facts.parameters)
-	for _, v := range preset.GetParameters() {
-		in.facts.parameters = slices.DeleteFunc(in.facts.parameters, func(old *provisionerpb.ParameterValue) bool { return old.GetName() == v.GetName() })
-		in.facts.parameters = append(in.facts.parameters, v)
-	}
-	found, err := r.project(ctx, in)
-	return found.sorted(), err
-}
-
-// hidesParameters reports whether modules declare parameters that this plan does not have.
-func (c *configuration) hidesParameters(data []node) bool {
+// hidesParameters reports whether modules declare parameters that the plan does not have.
+func (p *planned) hidesParameters() bool {
 	seen := map[string]bool{}
-	for _, n := range data {
+	for _, n := range p.data {
 		seen[n.dataAddress()] = true
 	}
-	for address := range c.declared {
+	for address := range p.config.declared {
 		if strings.HasPrefix(address, "module.") && strings.Contains(address, ".data.coder_parameter.") && !seen[address] {
 			return true
 		}
@@ -119,14 +82,15 @@ func (c *configuration) hidesParameters(data []node) bool {
 	return false
 }
 
-// warnPrebuilds warns of workspaces that cannot be prepared.
-func (r *runner) warnPrebuilds(place string, preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter) {
+// prebuildWarnings returns warnings of workspaces that cannot be prepared.
+func prebuildWarnings(place string, preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter) (lines []string) {
 	if preset.GetPrebuilds() == nil {
-		return
+		return nil
 	}
 	for _, p := range parameters {
 		if p.GetRequired() && !slices.ContainsFunc(preset.GetParameters(), func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q has no value for the parameter %q, which is required: its prebuilt workspaces cannot be built", place, preset.GetName(), p.GetName())
+			lines = append(lines, fmt.Sprintf("%s: the preset %q has no value for the parameter %q, which is required: its prebuilt workspaces cannot be built", place, preset.GetName(), p.GetName()))
 		}
 	}
+	return lines
 }

@@ -1,13 +1,11 @@
 package terraform
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,7 +13,6 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
-	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
@@ -115,48 +112,11 @@ func remainsName(jobID string, epoch uint64) string {
 func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
 	found, err := statesIn(filepath.Join(dir, "w"))
-	said, dump := lastSaid(filepath.Join(dir, "w"))
+	said, dump := lastSaid(filepath.Join(dir, "w"), sandbox.LastWordsFile)
 	outcome, state := tfstate.Settle(newestOf(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)
 	remains := job.Remains{State: state, Unknown: outcome.Unknown, Tainted: outcome.Tainted}
 	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return remains, fmt.Errorf("recover job: %w", err)
 	}
 	return remains, nil
-}
-
-// lastSaid reads what Terraform printed after its daemon's death: the changes that ended or began, and the state if Terraform could not write
-// it to a file. It ignores what it cannot read.
-func lastSaid(dir string) (changes []*provisionerpb.Change, dump []byte) {
-	f, err := openFolder(dir)
-	if err != nil {
-		return nil, nil
-	}
-	defer f.close()
-	text, err := f.read(sandbox.LastWordsFile)
-	if err != nil {
-		return nil, nil
-	}
-	for line := range bytes.Lines(text) {
-		e := parseLine(line)
-		if change := changeOf(e); change != nil {
-			changes = append(changes, change)
-		}
-		if e.dump != nil {
-			dump = e.dump
-		}
-	}
-	return changes, dump
-}
-
-// statesIn reads the states of a working folder. Without the folder there are none.
-func statesIn(dir string) ([][]byte, error) {
-	f, err := openFolder(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
-	return f.states()
 }

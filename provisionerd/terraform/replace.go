@@ -7,13 +7,11 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
-	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/shell"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
-	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
 // A build must not destroy a user's data unless it deletes the workspace or someone allowed it. Whatever a workspace keeps while it is stopped may
@@ -31,26 +29,6 @@ import (
 //   - A stop also does not keep what every build makes anew: resources that it replaces for values alone that Terraform learns only when it makes
 //     them, such as the time, or that are sensitive, such as an agent's token.
 //   - Never those that hold no data (dataless), and those that are tainted: their creation did not finish.
-
-// codeReplaces is the code of a build that would replace a kept resource that it may not replace.
-const codeReplaces = "REPLACES_RESOURCES"
-
-// dataless lists the beginnings of the types of resources that hold no data of a user: they exist in the state alone, or are made again from
-// what the template says.
-var dataless = []string{"coder_", "random_", "time_", "tls_", "docker_image", "docker_registry_image"}
-
-func holdsData(typ string) bool {
-	return !slices.ContainsFunc(dataless, func(beginning string) bool { return strings.HasPrefix(typ, beginning) })
-}
-
-// guarded reports whether a build's plan must be checked: not everything may be replaced, and the state has resources that may hold data.
-func guarded(work *provisionerpb.WorkspaceBuild) bool {
-	if work.GetReplacement() == nil || work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
-		return false
-	}
-	s, err := parseState(work.GetState())
-	return err == nil && slices.ContainsFunc(s.nodes("managed"), func(n node) bool { return holdsData(n.typ) })
-}
 
 // planFirst makes the plan of a build that must be checked before it changes anything, and checks it. It returns the events of the plan in
 // planFile, or nil if the build needs no check and no plan was made. env comes from slot.serve with f; the returned one replaces it.
@@ -120,29 +98,6 @@ func (r *runner) keep(
 		f.transition, strings.Join(outcome.Replaces, ", "), way, shell.POSIX(work.GetMetadata().GetTemplateName()))}
 }
 
-// lostBy returns the planned changes that replace or delete resources of a state that may hold data, sorted by address.
-func lostBy(planned []event, state []byte) []event {
-	var lost []event
-	for _, e := range planned {
-		destroys := e.action == "replace" || e.action == "delete"
-		if destroys && holdsData(e.resource) && len(tfstate.Tainted(state, []string{e.addr})) == 0 {
-			lost = append(lost, e)
-		}
-	}
-	slices.SortFunc(lost, func(a, b event) int { return strings.Compare(a.addr, b.addr) })
-	return slices.CompactFunc(lost, func(a, b event) bool { return a.addr == b.addr })
-}
-
-// createdBy returns the addresses of the resources that a build's changes created.
-func createdBy(changes []*provisionerpb.Change) (created []string) {
-	for _, c := range changes {
-		if c.GetCreates() && c.GetEnd() == provisionerpb.Change_END_COMPLETE {
-			created = append(created, cleanLine(c.GetAddress()))
-		}
-	}
-	return created
-}
-
 // withoutMomentary omits the resources that exist only while the workspace runs: a stop deletes them, and a start makes or keeps them.
 func (r *runner) withoutMomentary(
 	ctx context.Context, t *template.Source, f facts, env map[string]string, replacement *provisionerpb.Replacement, lost []event,
@@ -162,7 +117,7 @@ func (r *runner) withoutMomentary(
 	if err != nil {
 		return nil, env, err
 	}
-	other, failed := r.makePlan(ctx, t, otherEnv, &logger{sink: discardSink{}})
+	other, failed := r.makePlan(ctx, t, otherEnv, newLogger(discardSink{}))
 	if errors.Is(failed, errCanceled) {
 		return nil, env, failed
 	}
@@ -192,47 +147,7 @@ func (r *runner) withoutAnew(
 	if err != nil {
 		return nil, err
 	}
-	anew := map[string]bool{}
-	for _, c := range shown.ResourceChanges {
-		if c.Change == nil || !c.Change.Actions.Replace() {
-			continue
-		}
-		anew[c.Address] = unforeseen(c.Change)
-		// What is replaced here for another value gives others values that are not known yet.
-		if !anew[c.Address] && !replacement.GetSame() {
-			return lost, nil
-		}
-	}
-	return slices.DeleteFunc(lost, func(e event) bool { return e.action == "replace" && anew[e.addr] }), nil
-}
-
-// unforeseen reports whether a resource is replaced only for values that are not known before it is made, or that are sensitive.
-func unforeseen(c *tfjson.Change) bool {
-	for _, path := range c.ReplacePaths {
-		steps, ok := path.([]any)
-		if !ok || !markedAt(c.AfterUnknown, steps) && !markedAt(c.AfterSensitive, steps) {
-			return false
-		}
-	}
-	return len(c.ReplacePaths) > 0
-}
-
-// markedAt reports whether a tree of marks, as in a plan's after_unknown, has one at a path, above it or below it.
-func markedAt(tree any, path []any) bool {
-	for _, step := range path {
-		switch inner := tree.(type) {
-		case map[string]any:
-			name, _ := step.(string)
-			tree = inner[name]
-		case []any:
-			i, ok := step.(float64)
-			if !ok || i < 0 || int(i) >= len(inner) {
-				return false
-			}
-			tree = inner[int(i)]
-		}
-	}
-	return holds(tree)
+	return withoutUnforeseen(shown, replacement.GetSame(), lost), nil
 }
 
 // makePlan plans the working folder, and returns the events that report planned changes; never nil without an error.
@@ -240,11 +155,11 @@ func (r *runner) makePlan(
 	ctx context.Context, t *template.Source, env map[string]string, log *logger, options ...tfexec.PlanOption,
 ) ([]event, error) {
 	events := []event{}
-	out := &output{log: log, on: func(e event) {
+	out := newOutput(log, func(e event) {
 		if e.kind == "planned_change" {
 			events = append(events, e)
 		}
-	}}
+	})
 	err := phase(ctx, phasePlan, func(ctx context.Context) error {
 		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
 			_, err := tf.PlanJSON(gentle, out, append(options, tfexec.Lock(false))...)

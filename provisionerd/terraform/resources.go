@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -417,3 +418,15 @@ func text(v any) string {
 
 // errAgentID reports a state whose agent has no usable id.
 var errAgentID = errors.New("the agent's id is not a UUID")
+
+// resourcesOf derives the resources of a state as deriveAll does, or none if there is no state.
+func resourcesOf(t *template.Source, text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil, nil
+	}
+	s, err := parseState(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return deriveAll(t, s.nodes("managed"))
+}

@@ -6,13 +6,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// checkSupport returns a fault if the plan has an agent that could never connect, and logs a warning for each thing that this server
+// checkSupport returns a fault if the plan has an agent that could never connect, and otherwise a warning for each thing that this server
 // ignores.
-func (r *runner) checkSupport(t *template.Source, p planned) error {
+func checkSupport(t *template.Source, p planned) (warnings []string, err error) {
 	ignored := maps.Clone(t.Ignored)
 	for _, n := range p.resources {
 		if n.typ == "coder_agent" {
@@ -21,10 +20,10 @@ func (r *runner) checkSupport(t *template.Source, p planned) error {
 				Auth string `json:"auth"`
 			}
 			if err := json.Unmarshal(n.attrs, &attrs); err != nil {
-				return fmt.Errorf("read %s: %w", n.address(), err)
+				return nil, fmt.Errorf("read %s: %w", n.address(), err)
 			}
 			if err := template.CheckAgent(t.Place(n.address()), n.address(), attrs.OS, attrs.Auth); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		addIgnored(ignored, t, n, "")
@@ -32,10 +31,7 @@ func (r *runner) checkSupport(t *template.Source, p planned) error {
 	for _, n := range p.data {
 		addIgnored(ignored, t, n, "data.")
 	}
-	for _, line := range slices.Compact(slices.Sorted(maps.Values(ignored))) {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
-	}
-	return nil
+	return slices.Compact(slices.Sorted(maps.Values(ignored))), nil
 }
 
 // addIgnored adds what the source alone did not show: objects in modules. prefix is "data." for a data source.

@@ -16,6 +16,9 @@ type touched struct {
 	steps []*provisionerpb.Change
 }
 
+// newTouched returns an empty list that passes each step to sink, too.
+func newTouched(sink job.Sink) *touched { return &touched{sink: sink} }
+
 // event handles an event of Terraform.
 func (t *touched) event(e event) {
 	step := changeOf(e)
