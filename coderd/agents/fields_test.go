@@ -30,7 +30,7 @@ var elsewhere = map[string]string{
 	"Agent.token":            "the agent signs in with it: TestAuthenticateAgent",
 	"Agent.auth":             "the import refuses all but token: TestImpossibleAgents in provisionerd/terraform",
 	"Agent.complete":         "TestManifestIsWholeOrWithheld",
-	"AgentMetadata.order":    "the provisioner sorts by it: TestMetadataIsSorted in provisionerd/terraform",
+	"AgentMetadata.order":    "the provisioner sorts by it: TestMetadataIsSorted in provisionerd/terraform/result",
 }
 
 // TestEveryFieldArrives changes each field of a build's resources: users or the agent must see the difference. The provisioner's TestReference

@@ -29,12 +29,15 @@ var floors = []struct {
 	{"coordinator/client", 2, "client bounds receive run dialserver"},
 	{"coordinator/peering", 1, "outbox probe link"},
 	{"coordinator/protocol", 1, "conn hello protocol link pipe"},
-	{"provisionerd/terraform", 46, `
-		binary gate cgroup_linux log state apps agents env host_unix dirs output touched folder spacelimits
-		mirrorproxy registries codes diagnostic extract visible namespaces accounts isolation limits
-		terraform etc grant slot gate_linux marks removed jobfiles kept follow_linux phases gate_unix claim
-		rundir follow resources claimplan tags params watch recover planned support share build presets
-		vendored cache plan import replace evaluate process rehearse worker spaces
+	{"provisionerd/terraform", 42, `
+		host_unix dirs vendored binary registries extract mirrorproxy visible cgroup_linux spacelimits
+		namespaces phases env accounts terraform isolation etc limits grant slot claim gate_linux cache gate
+		build import jobfiles recover follow_linux plan evaluate rundir share rehearse follow spaces replace
+		process gate_unix worker
+	`},
+	{"provisionerd/terraform/result", 3, `
+		marks log error state diagnostic resources tags params removed agents plan support output changes
+		folder lost watch apps rehearsal presets
 	`},
 	{"agent", 22, `
 		mesh blocking reports daemon apphealth state secrets pulse visits system_unix sweep socket ssh

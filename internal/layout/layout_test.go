@@ -54,7 +54,13 @@ var law = map[string]rule{
 	"provisionerd/job":           {imports: []string{"provisionerd/provisionerpb"}},
 	"provisionerd/echo":          {imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate"}},
 	"provisionerd/terraform": {
-		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/sandbox", "provisionerd/terraform/template", "provisionerd/tfstate"},
+		imports: []string{
+			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/result", "provisionerd/terraform/sandbox",
+			"provisionerd/terraform/template", "provisionerd/tfstate",
+		},
+	},
+	"provisionerd/terraform/result": {
+		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/template", "provisionerd/tfstate"},
 	},
 	"provisionerd/terraform/sandbox":  {},
 	"provisionerd/terraform/template": {imports: []string{"provisionerd/provisionerpb"}},
@@ -285,6 +291,7 @@ var unknown = map[string]struct {
 	"provisionerd":                    {"knows neither Terraform (package job's Executor does) nor the server's database", []string{"provisionerd/terraform", "coderd"}},
 	"provisionerd/job":                {"knows neither the mesh nor Terraform", []string{"tailnet", "coordinator", "provisionerd/terraform"}},
 	"provisionerd/terraform":          {"knows neither the mesh nor coderd", []string{"tailnet", "coordinator", "coderd"}},
+	"provisionerd/terraform/result":   {"must not know how Terraform is run: neither the executor nor the sandbox", []string{"provisionerd/terraform/sandbox", "github.com/hashicorp/terraform-exec", "tailnet", "coderd"}},
 	"provisionerd/terraform/sandbox":  {"must not know jobs, templates or the daemon", []string{"provisionerd", "provisionerd/job", "provisionerd/provisionerpb"}},
 	"provisionerd/tfstate":            {"knows neither jobs nor storage", []string{"provisionerd/job"}},
 	"provisionerd/terraform/template": {"must not know jobs, sandboxes or the daemon", []string{"provisionerd/job", "provisionerd/terraform/sandbox", "provisionerd/terraform", "tailnet"}},

@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
@@ -31,11 +32,11 @@ const provisionersDisk = "The provisioner's disk"
 // failed returns the result of a job that could not do its work.
 func (e *Executor) failed(err error) *provisionerpb.Result {
 	err = disk.Explain(err, provisionersDisk, e.disks()...)
-	result := &provisionerpb.Result{Error: tty.Clean(err.Error())}
-	if coded, ok := errors.AsType[*codedError](err); ok {
-		result.ErrorCode = coded.code
+	res := &provisionerpb.Result{Error: tty.Clean(err.Error())}
+	if coded, ok := errors.AsType[*result.Error](err); ok {
+		res.ErrorCode = coded.Code
 	}
-	return result
+	return res
 }
 
 // disks lists folders whose disks may be full.
@@ -47,7 +48,7 @@ type runner struct {
 	slot  *slot
 	offer *provisionerpb.Offer
 	run   job.Run
-	log   *logger
+	log   *result.Log
 	stop  <-chan struct{}
 	bare  bool // the source alone is enough, and is not initialized
 
@@ -56,55 +57,55 @@ type runner struct {
 
 // build runs a workspace build: one Terraform process.
 func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) *provisionerpb.Result {
-	r.log.showDebug(work.GetLogLevel() == "debug")
+	r.log.ShowDebug(work.GetLogLevel() == "debug")
 	outcome := &provisionerpb.BuildResult{State: work.GetState()}
 	err := r.buildInto(ctx, work, outcome)
-	result := &provisionerpb.Result{}
+	res := &provisionerpb.Result{}
 	if err != nil {
-		result = r.e.failed(err)
+		res = r.e.failed(err)
 	}
-	result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: outcome}
-	r.log.enter(stageCleanup)
+	res.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: outcome}
+	r.log.Enter(result.StageCleanup)
 	if err == nil {
 		if err := r.endProcess(work); err != nil {
-			result.Error = err.Error()
+			res.Error = err.Error()
 		}
 	}
-	if result.GetError() == "" && work.GetMetadata().GetPrebuild() && work.GetTransition() == provisionerpb.Transition_TRANSITION_START {
-		r.log.enter(stageRehearsal)
+	if res.GetError() == "" && work.GetMetadata().GetPrebuild() && work.GetTransition() == provisionerpb.Transition_TRANSITION_START {
+		r.log.Enter(result.StageRehearsal)
 		outcome.ClaimPlan, outcome.ClaimWaits = r.rehearse(ctx, work, outcome.GetState())
 	}
-	return result
+	return res
 }
 
 func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBuild, outcome *provisionerpb.BuildResult) error {
-	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Preparing the template")
+	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Preparing the template")
 	t, err := r.e.cache.open(ctx, r)
 	if err != nil {
 		return err
 	}
-	if err := checkVariables(t, work.GetVariables()); err != nil {
+	if err := result.CheckVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
-	stage, transition := stageStop, "stop"
+	stage, transition := result.StageStop, "stop"
 	switch work.GetTransition() {
 	case provisionerpb.Transition_TRANSITION_START:
-		stage, transition = stageStart, "start"
-		if err := checkParameters(t, work.GetParameters()); err != nil {
+		stage, transition = result.StageStart, "start"
+		if err := result.CheckParameters(t, work.GetParameters()); err != nil {
 			return err
 		}
 	case provisionerpb.Transition_TRANSITION_DELETE:
-		stage = stageDelete
+		stage = result.StageDelete
 		if len(bytes.TrimSpace(work.GetState())) == 0 {
-			r.log.enter(stage)
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "The workspace has no Terraform state: this build destroys nothing")
+			r.log.Enter(stage)
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "The workspace has no Terraform state: this build destroys nothing")
 			return nil
 		}
 	case provisionerpb.Transition_TRANSITION_STOP:
 	default:
 		return fault.New(fault.Invalid, "this provisioner does not support the transition %v: upgrade it", work.GetTransition())
 	}
-	r.log.enter(stage)
+	r.log.Enter(stage)
 	r.sayUnsettled(work)
 	changed, err := r.apply(ctx, t, work, transition, outcome, nil)
 	if transition == "start" || changed || !refusesParameters(err) {
@@ -114,7 +115,7 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if lifted != nil {
 		return err
 	}
-	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The template no longer allows these values. The job uses them nevertheless: a workspace must always be able to end.")
+	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The template no longer allows these values. The job uses them nevertheless: a workspace must always be able to end.")
 	if _, again := r.apply(ctx, t, work, transition, outcome, edited); !refusesParameters(again) {
 		return again
 	}
@@ -123,8 +124,8 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 
 // refusesParameters reports whether a build ended because of its parameters' values.
 func refusesParameters(err error) bool {
-	coded, ok := errors.AsType[*codedError](err)
-	return ok && coded.code == codeParameters
+	coded, ok := errors.AsType[*result.Error](err)
+	return ok && coded.Code == result.CodeParameters
 }
 
 // apply runs Terraform on the template, with other content for some of its files. changed reports whether it began to change a resource.
@@ -134,7 +135,7 @@ func (r *runner) apply(
 	if err := r.fill(t, true, work.GetVariables(), work.GetState(), withIDToken(edited, work.GetMetadata())); err != nil {
 		return false, err
 	}
-	stage := r.log.current()
+	stage := r.log.Stage()
 	f := facts{
 		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
 		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
@@ -143,11 +144,11 @@ func (r *runner) apply(
 	if err != nil {
 		return false, err
 	}
-	folder, err := openFolder(r.slot.work())
+	folder, err := result.OpenFolder(r.slot.work())
 	if err != nil {
 		return false, err
 	}
-	defer folder.close()
+	defer folder.Close()
 	env, planned, err := r.planFirst(ctx, t, work, f, env, outcome)
 	if err != nil {
 		return false, err
@@ -156,19 +157,19 @@ func (r *runner) apply(
 	if planned != nil {
 		approved = append(approved, tfexec.DirOrPlan(planFile))
 	}
-	changes := newTouched(r.run.Sink)
-	watch := newWatch(folder, r.run.Sink, work.GetState(), transition == "start")
+	changes := result.NewChanges(r.run.Sink)
+	watch := result.NewWatch(folder, r.run.Sink, work.GetState(), transition == "start")
 	for _, e := range planned {
-		watch.event(e)
+		watch.Event(e)
 	}
 	var dump []byte // written by Terraform's output, read after it ends
 	phases := newPhases(work.GetTransition(), len(approved) > 0)
-	out := newOutput(r.log, func(e event) {
-		changes.event(e)
-		watch.event(e)
+	out := result.NewOutput(r.log, func(e result.Event) {
+		changes.Event(e)
+		watch.Event(e)
 		phases.event(e)
-		if e.dump != nil {
-			dump = e.dump
+		if e.Dump != nil {
+			dump = e.Dump
 		}
 	})
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
@@ -178,33 +179,33 @@ func (r *runner) apply(
 		return tf.ApplyJSON(gentle, out, append(approved, tfexec.Lock(false), tfexec.DisableBackup())...)
 	})
 	phases.record(ctx, err != nil)
-	found, unread := folder.states()
+	found, unread := folder.States()
 	if unread != nil {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "A state file of the job cannot be used: %v", unread)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "A state file of the job cannot be used: %v", unread)
 	}
 	found = append(found, dump) // what Terraform prints because it cannot write a file is the newest
-	if reached := newestOf(watch.close(), found...); reached != nil {
+	if reached := result.Newest(watch.Close(), found...); reached != nil {
 		outcome.State = reached
 	}
-	saved := unread == nil && endedItself(err) && (dump != nil || !out.unsaved())
+	saved := unread == nil && endedItself(err) && (dump != nil || !out.Unsaved())
 	if err != nil {
 		err = r.commandError(strings.ToLower(stage[:1])+stage[1:], err, out, t)
 	}
-	err = r.settle(outcome, changes.all(), err, unread, saved)
+	err = r.settle(outcome, changes.All(), err, unread, saved)
 	if err == nil && transition == "stop" {
-		outcome.Created = createdBy(changes.all())
+		outcome.Created = result.Created(changes.All())
 	}
-	resources, strays, rerr := resourcesOf(t, outcome.State)
+	resources, strays, rerr := result.ReadResources(t, outcome.State)
 	outcome.Resources = resources
 	if err == nil && transition == "start" {
 		for _, address := range strays {
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s has no effect: it belongs to nothing that this workspace has", address)
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s has no effect: it belongs to nothing that this workspace has", address)
 		}
-		for _, line := range appWarnings(resources, work.GetMetadata()) {
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
+		for _, line := range result.AppWarnings(resources, work.GetMetadata()) {
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 		}
 	}
-	return len(changes.all()) > 0, cmp.Or(err, rerr)
+	return len(changes.All()) > 0, cmp.Or(err, rerr)
 }
 
 // settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state file,
@@ -227,7 +228,7 @@ func (r *runner) settle(outcome *provisionerpb.BuildResult, changes []*provision
 	if sentence == "" {
 		return failure
 	}
-	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", sentence)
+	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", sentence)
 	return fmt.Errorf("%w. %s", failure, sentence)
 }
 
@@ -242,12 +243,12 @@ func endedItself(err error) bool {
 // sayUnsettled repeats in the log which changes earlier builds began and left unfinished: this build may begin them again.
 func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	if unknown := work.GetUnknown(); len(unknown) > 0 {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
 			"An earlier build was interrupted. These resources may exist without being in the state, and may be made a second time: %s. Look for them where they are made, and remove what is too many.",
 			strings.Join(unknown, ", "))
 	}
 	if tainted := work.GetTainted(); len(tainted) > 0 {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "An earlier build began these resources and did not finish them. They are made anew: %s.", strings.Join(tainted, ", "))
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "An earlier build began these resources and did not finish them. They are made anew: %s.", strings.Join(tainted, ", "))
 	}
 }
 
@@ -270,7 +271,7 @@ func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerp
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{variablesFile: values}
+	files := map[string][]byte{result.VariablesFile: values}
 	if len(state) > 0 {
 		files["terraform.tfstate"] = state
 	}
@@ -322,7 +323,7 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 	if err := r.slot.equip(env); err != nil {
 		return err
 	}
-	tf.SetStderr(newStderr(r.log))
+	tf.SetStderr(result.NewStderr(r.log))
 	defer discardOutput(tf)
 	return r.slot.bounded(ctx, func(ctx context.Context) error {
 		return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
@@ -330,18 +331,18 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 }
 
 // commandError describes the failure of a Terraform command for users. t may be nil.
-func (r *runner) commandError(doing string, err error, out *output, t *template.Source) error {
+func (r *runner) commandError(doing string, err error, out *result.Output, t *template.Source) error {
 	if limit, ok := errors.AsType[*fault.Error](err); ok {
 		return limit
 	}
 	if stopped(r.stop) || errors.Is(err, context.Canceled) {
 		return errCanceled
 	}
-	diags := out.diagnostics()
+	diags := out.Diagnostics()
 	if len(diags) == 0 {
 		return fmt.Errorf("%s: Terraform ended without a reason: %w", doing, err)
 	}
-	texts, code, inModules := explain(diags, t)
+	texts, code, inModules := result.Explain(diags, t)
 	r.inModules = r.inModules || inModules
 	said := strings.Join(texts, "\n")
 	for _, hint := range []string{hintAbout(said), r.hintAboutProcesses(said)} {
@@ -352,9 +353,9 @@ func (r *runner) commandError(doing string, err error, out *output, t *template.
 	if end := r.slot.workerEnd(); end != "" {
 		texts = append(texts, "The process that serves the coder provider ended during the job: "+end)
 	}
-	failure := fault.New(fault.Invalid, "%s", cleanLine(strings.Join(texts, "\n")))
+	failure := fault.New(fault.Invalid, "%s", result.CleanLine(strings.Join(texts, "\n")))
 	if code != "" {
-		return &codedError{code: code, err: failure}
+		return &result.Error{Code: code, Err: failure}
 	}
 	return failure
 }

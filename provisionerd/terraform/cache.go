@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/syntax"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -264,7 +265,7 @@ func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
 // initialize runs `terraform init` in src and removes the hashes from the lock file, so that jobs do not read every
 // provider in full each time: the content of the cache was verified here.
 func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err error) {
-	r.log.enter(stageInit)
+	r.log.Enter(result.StageInit)
 	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
 	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp)) // the file of its sandbox
 	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
@@ -300,8 +301,8 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
 		return err
 	}
-	out := newOutput(r.log, nil)
-	tf.SetStderr(newStderr(r.log))
+	out := result.NewOutput(r.log, nil)
+	tf.SetStderr(result.NewStderr(r.log))
 	// A registry or a repository that does not answer must not hold the slot forever.
 	bounded, cancel := context.WithTimeoutCause(ctx, c.e.opts.InitTimeout, errInitTimeout)
 	defer cancel()

@@ -1,8 +1,8 @@
 // Package terraform runs provisioner jobs with the Terraform (or OpenTofu) program.
 //
-// It owns the template cache, the slots in which jobs run, the provider worker, what a sandbox allows (package sandbox enforces it), and the
-// reading of Terraform's output and state. Package template reads a template's source. It knows neither the mesh nor coderd: jobs come in
-// as offers and leave as events of package job.
+// It owns the template cache, the slots in which jobs run, the provider worker, and what a sandbox allows (package sandbox enforces it).
+// Package template reads a template's source, and package result reads what Terraform says and leaves. It knows neither the mesh nor coderd:
+// jobs come in as offers and leave as events of package job.
 //
 // A workspace build is one Terraform process:
 //

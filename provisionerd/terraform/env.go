@@ -16,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/bootstrap"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
@@ -123,8 +124,8 @@ func (f facts) public() map[string]string {
 		"CODER_WORKSPACE_OWNER":       m.GetOwnerName(),
 		"CODER_WORKSPACE_OWNER_EMAIL": m.GetOwnerEmail(),
 		"CODER_WORKSPACE_OWNER_NAME":  cmp.Or(m.GetOwnerFullName(), m.GetOwnerName()),
-		"CODER_WORKSPACE_ID":          uuidText(m.GetWorkspaceId()),
-		"CODER_WORKSPACE_OWNER_ID":    uuidText(m.GetOwnerId()),
+		"CODER_WORKSPACE_ID":          result.UUIDText(m.GetWorkspaceId()),
+		"CODER_WORKSPACE_OWNER_ID":    result.UUIDText(m.GetOwnerId()),
 	}
 	for name, value := range env {
 		if value == "" {
@@ -160,12 +161,12 @@ func (f facts) worker() (map[string]string, error) {
 		"CODER_WORKSPACE_OWNER_RBAC_ROLES":     string(roleText),
 		"CODER_WORKSPACE_OWNER_LOGIN_TYPE":     m.GetOwnerLoginType(),
 		"CODER_WORKSPACE_OWNER_SSH_PUBLIC_KEY": m.GetOwnerSshPublicKey(),
-		"CODER_WORKSPACE_TEMPLATE_ID":          uuidText(m.GetTemplateId()),
+		"CODER_WORKSPACE_TEMPLATE_ID":          result.UUIDText(m.GetTemplateId()),
 		"CODER_WORKSPACE_TEMPLATE_NAME":        m.GetTemplateName(),
 		"CODER_WORKSPACE_TEMPLATE_VERSION":     m.GetTemplateVersion(),
 	}
 	if f.build {
-		optional["CODER_WORKSPACE_BUILD_ID"] = uuidText(m.GetBuildId())
+		optional["CODER_WORKSPACE_BUILD_ID"] = result.UUIDText(m.GetBuildId())
 	}
 	if m.GetPrebuild() {
 		optional[provider.IsPrebuildEnvironmentVariable()] = "true"

@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
@@ -57,7 +58,7 @@ func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	defer e.giveBack(s)
 	offer := &provisionerpb.Offer{SourceSha256: q.SourceSHA256}
 	r := &runner{
-		e: e, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: newLogger(discardSink{}),
+		e: e, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: result.NewLog(discardSink{}),
 		stop: make(chan struct{}), bare: true,
 	}
 	if err := e.mayRun(ctx); err != nil {
@@ -96,7 +97,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 		if ctx.Err() != nil {
 			return Answer{}, ctx.Err()
 		}
-		refused := refusedValues(said.diagnostics(), t, in.facts.parameters)
+		refused := result.Refused(said.Diagnostics(), t, in.facts.parameters)
 		if len(refused) == 0 || round == maxRounds {
 			return Answer{}, r.commandError("evaluate parameters", err, said, t)
 		}
@@ -111,16 +112,16 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 }
 
 // read reads the answer from the projection's state.
-func (a *Answer) read(t *template.Source, data []node, outputs map[string]stateOutput) error {
-	found, err := readDeclared(t, data)
+func (a *Answer) read(t *template.Source, data []result.Node, outputs map[string]result.StateOutput) error {
+	found, err := result.ReadDeclared(t, data)
 	if err != nil {
 		return err
 	}
-	if err := found.addLifted(outputs); err != nil {
+	if err := found.AddLifted(outputs); err != nil {
 		return err
 	}
-	a.Parameters = found.sorted()
-	a.Values, err = parameterValues(data)
+	a.Parameters = found.Parameters()
+	a.Values, err = result.ParameterValues(data)
 	return err
 }
 

@@ -11,26 +11,27 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // importTemplate examines a new template version: its parameters and variables, and what it would build.
 func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.TemplateImport) *provisionerpb.Result {
 	found := &provisionerpb.ImportResult{}
-	result := &provisionerpb.Result{}
+	res := &provisionerpb.Result{}
 	err := r.importInto(ctx, work, found)
 	if concern := r.e.binary.concern(); concern != "" && err != nil && r.inModules {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
 	}
 	if err != nil {
-		result = r.e.failed(err)
+		res = r.e.failed(err)
 	}
-	result.Of = &provisionerpb.Result_TemplateImport{TemplateImport: found}
-	return result
+	res.Of = &provisionerpb.Result_TemplateImport{TemplateImport: found}
+	return res
 }
 
 func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImport, found *provisionerpb.ImportResult) error {
-	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
+	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
 	t, err := r.e.cache.open(ctx, r)
 	if err != nil {
 		return err
@@ -38,16 +39,16 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	found.Variables, found.Readme = t.Variables, t.Readme
 	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey, found.NamesOwnerOidcAccessToken = t.Token, t.Key, t.OIDCToken
 	for _, line := range t.Outdated {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}
 	if t.Impossible != nil {
 		return t.Impossible
 	}
 	for _, place := range t.Backends {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The backend in %s is not used: the server keeps the state", place)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The backend in %s is not used: the server keeps the state", place)
 	}
 	r.warnVariables(t, work.GetVariables())
-	if err := checkVariables(t, work.GetVariables()); err != nil {
+	if err := result.CheckVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
 	in := planInput{t: t, variables: work.GetVariables(), facts: facts{
@@ -59,48 +60,48 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	}
 	if err != nil {
 		// The plan of the whole template decides, and reports its own errors.
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "Detecting parameters alone did not work: %v", err)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "Detecting parameters alone did not work: %v", err)
 	}
-	for _, p := range projected.sorted() {
+	for _, p := range projected.Parameters() {
 		if p.GetRequired() && !slices.ContainsFunc(in.facts.parameters, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
-			in.facts.parameters = append(in.facts.parameters, &provisionerpb.ParameterValue{Name: p.GetName(), Value: placeholder(p)})
+			in.facts.parameters = append(in.facts.parameters, &provisionerpb.ParameterValue{Name: p.GetName(), Value: result.Placeholder(p)})
 		}
 	}
 	if in.lifted, err = liftedSources(t); err != nil {
 		return err
 	}
-	r.log.enter(stagePlan)
+	r.log.Enter(result.StagePlan)
 	start, err := r.plan(ctx, in, nil)
 	if err != nil {
 		return err
 	}
-	ignored, err := checkSupport(t, start)
+	ignored, err := result.CheckSupport(t, start)
 	if err != nil {
 		return err
 	}
 	for _, line := range ignored {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}
-	tags, err := tagsOf(t, start)
+	tags, err := result.ReadTags(t, start)
 	if err != nil {
 		return err
 	}
-	found.WorkspaceTags, found.TagPlaces, found.ComputedTags = tags.values, tags.places, tags.computed
+	found.WorkspaceTags, found.TagPlaces, found.ComputedTags = tags.Values, tags.Places, tags.Computed
 	in.facts.transition = "stop"
-	stop, err := r.plan(ctx, in, start.graph)
+	stop, err := r.plan(ctx, in, start.Graph)
 	if err != nil {
 		return err
 	}
-	if found.StartResources, err = deriveResources(t, start.resources); err != nil {
+	if found.StartResources, err = result.DeriveResources(t, start.Resources); err != nil {
 		return err
 	}
-	if found.StopResources, err = deriveResources(t, stop.resources); err != nil {
+	if found.StopResources, err = result.DeriveResources(t, stop.Resources); err != nil {
 		return err
 	}
-	if err := errors.Join(checkSlugs(t, start.resources), checkLabels(found.GetStartResources())); err != nil {
+	if err := errors.Join(result.CheckSlugs(t, start.Resources), result.CheckLabels(found.GetStartResources())); err != nil {
 		return err
 	}
-	presets, err := mergeDeclared(t, found, projected, start.data)
+	presets, err := result.MergeDeclared(t, found, projected, start.Data)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (r *runner) warnVariables(t *template.Source, values []*provisionerpb.Varia
 	}
 	for _, v := range values {
 		if !slices.Contains(names, v.GetName()) {
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The value of the variable %q is not used: the template has %s", v.GetName(),
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The value of the variable %q is not used: the template has %s", v.GetName(),
 				cmp.Or(strings.Join(names, ", "), "no variables"))
 		}
 	}
@@ -134,34 +135,34 @@ func liftedSources(t *template.Source) (template.Edited, error) {
 }
 
 // project finds parameters, tags and presets without the rest of the template.
-func (r *runner) project(ctx context.Context, in planInput) (declared, error) {
+func (r *runner) project(ctx context.Context, in planInput) (result.Declared, error) {
 	files, err := in.t.Files()
 	if err != nil {
-		return declared{}, err
+		return result.Declared{}, err
 	}
-	r.log.enter(stageDetect)
+	r.log.Enter(result.StageDetect)
 	content, dropped := template.Project(files)
 	for _, name := range dropped {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan", name)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan", name)
 	}
 	in.lifted = content
 	data, outputs, out, err := r.readProjection(ctx, in)
 	if err != nil {
-		return declared{}, r.commandError("detect parameters", err, out, in.t)
+		return result.Declared{}, r.commandError("detect parameters", err, out, in.t)
 	}
-	d, err := readDeclared(in.t, data)
+	d, err := result.ReadDeclared(in.t, data)
 	if err != nil {
-		return declared{}, err
+		return result.Declared{}, err
 	}
-	return d, d.addLifted(outputs)
+	return d, d.AddLifted(outputs)
 }
 
 // readProjection applies a projection, which consists of the lifted files, and returns the data sources and outputs in its state. With an
 // error it still returns Terraform's output.
-func (r *runner) readProjection(ctx context.Context, in planInput) (data []node, outputs map[string]stateOutput, out *output, err error) {
+func (r *runner) readProjection(ctx context.Context, in planInput) (data []result.Node, outputs map[string]result.StateOutput, out *result.Output, err error) {
 	// The plan meets and reports the projection's errors again.
-	quiet := newLogger(discardSink{})
-	out = newOutput(quiet, nil)
+	quiet := result.NewLog(discardSink{})
+	out = result.NewOutput(quiet, nil)
 	if err := r.refill(in, false); err != nil {
 		return nil, nil, out, err
 	}
@@ -170,21 +171,21 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []node,
 		return nil, nil, out, err
 	}
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-		tf.SetStderr(newStderr(quiet))
+		tf.SetStderr(result.NewStderr(quiet))
 		return tf.ApplyJSON(gentle, out, tfexec.Lock(false), tfexec.DisableBackup())
 	})
 	if err != nil {
 		return nil, nil, out, err
 	}
-	found, err := statesIn(r.slot.work())
+	found, err := result.StatesIn(r.slot.work())
 	if err != nil {
 		return nil, nil, out, err
 	}
-	s, err := parseState(newestOf(nil, found...))
+	s, err := result.ParseState(result.Newest(nil, found...))
 	if err != nil {
 		return nil, nil, out, err
 	}
-	return s.nodes("data"), s.Outputs, out, nil
+	return s.Nodes("data"), s.Outputs, out, nil
 }
 
 // discardSink discards logs.
@@ -202,17 +203,17 @@ func (r *runner) refill(in planInput, linked bool) error {
 
 // checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that does not exist, or a
 // value that the parameter refuses. p is the plan of a start.
-func (r *runner) checkPresets(ctx context.Context, in planInput, p planned, found *provisionerpb.ImportResult, addresses []string) error {
-	if err := checkPresetNames(in.t, found.GetPresets(), addresses); err != nil {
+func (r *runner) checkPresets(ctx context.Context, in planInput, p result.Plan, found *provisionerpb.ImportResult, addresses []string) error {
+	if err := result.CheckPresetNames(in.t, found.GetPresets(), addresses); err != nil {
 		return err
 	}
 	for i, preset := range found.GetPresets() {
 		place := in.t.Place(addresses[i])
-		problem, unknown := presetProblem(preset, found.GetParameters(), in.t)
+		problem, unknown := result.PresetProblem(preset, found.GetParameters(), in.t)
 		if problem != "" {
 			// Parameters may depend on each other: with the preset's values they may be others.
 			if there, err := r.parametersWith(ctx, in, preset); err == nil {
-				problem, unknown = presetProblem(preset, there, in.t)
+				problem, unknown = result.PresetProblem(preset, there, in.t)
 			}
 			if ctx.Err() != nil {
 				return errCanceled
@@ -220,13 +221,13 @@ func (r *runner) checkPresets(ctx context.Context, in planInput, p planned, foun
 		}
 		switch {
 		case problem == "":
-		case unknown && p.hidesParameters():
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(), problem)
+		case unknown && p.HidesParameters():
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(), problem)
 		default:
 			return fault.New(fault.Invalid, "%s: the preset %q %s", place, preset.GetName(), problem)
 		}
-		for _, line := range prebuildWarnings(place, preset, found.GetParameters()) {
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
+		for _, line := range result.PrebuildWarnings(place, preset, found.GetParameters()) {
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 		}
 	}
 	return nil
@@ -240,5 +241,5 @@ func (r *runner) parametersWith(ctx context.Context, in planInput, preset *provi
 		in.facts.parameters = append(in.facts.parameters, v)
 	}
 	found, err := r.project(ctx, in)
-	return found.sorted(), err
+	return found.Parameters(), err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/syntax"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -170,10 +171,10 @@ func (e *Executor) tryIsolation(ctx context.Context, i isolation) (err error) {
 			WithDetail("Start the provisioner again when the machine is less busy.")
 	}
 	if err != nil {
-		return fmt.Errorf("run %s in it: %w: %s", e.binary.path, err, cleanLine(strings.TrimSpace(string(out))))
+		return fmt.Errorf("run %s in it: %w: %s", e.binary.path, err, result.CleanLine(strings.TrimSpace(string(out))))
 	}
 	if !strings.Contains(string(out), e.binary.version) {
-		return fmt.Errorf("run %s in it: it reports another version: %s", e.binary.path, cleanLine(strings.TrimSpace(string(out))))
+		return fmt.Errorf("run %s in it: it reports another version: %s", e.binary.path, result.CleanLine(strings.TrimSpace(string(out))))
 	}
 	return nil
 }

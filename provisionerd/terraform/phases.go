@@ -9,6 +9,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/tracing"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 )
 
 const phasePlan = "terraform plan"
@@ -41,8 +42,8 @@ func newPhases(transition provisionerpb.Transition, planned bool) *phases {
 }
 
 // event notices that Terraform has planned. No template can forge the event: Terraform wraps the output of a template's programs in others.
-func (p *phases) event(e event) {
-	if e.kind == "change_summary" && strings.HasPrefix(e.text, "Plan:") && p.planned.IsZero() {
+func (p *phases) event(e result.Event) {
+	if e.Kind == "change_summary" && strings.HasPrefix(e.Text, "Plan:") && p.planned.IsZero() {
 		p.planned = time.Now()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -27,29 +28,29 @@ type planInput struct {
 
 // plan plans the whole template from nothing. Plans contain no dependencies: these come from graph, or, if it is nil, from a graph made
 // now.
-func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]string) (planned, error) {
+func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]string) (result.Plan, error) {
 	if err := r.refill(in, true); err != nil {
-		return planned{}, err
+		return result.Plan{}, err
 	}
 	env, err := r.slot.serve(ctx, in.facts)
 	if err != nil {
-		return planned{}, err
+		return result.Plan{}, err
 	}
 	shown, err := r.showPlan(ctx, in.t, env)
 	if err != nil {
-		return planned{}, err
+		return result.Plan{}, err
 	}
-	out := newOutput(r.log, nil)
+	out := result.NewOutput(r.log, nil)
 	if graph == nil {
 		err = r.terraform(ctx, env, func(gentle context.Context, _ *tfexec.Terraform) (err error) {
 			graph, err = r.graph(gentle)
 			return err
 		})
 		if err != nil {
-			return planned{}, r.commandError("read the graph", err, out, in.t)
+			return result.Plan{}, r.commandError("read the graph", err, out, in.t)
 		}
 	}
-	return readPlanned(shown, graph)
+	return result.ReadPlan(shown, graph)
 }
 
 // planFile is where a job stores its plan, in its working folder.
@@ -71,7 +72,7 @@ func (r *runner) readPlan(ctx context.Context, t *template.Source, env map[strin
 		return err
 	})
 	if err != nil {
-		return nil, r.commandError("read the plan", err, newOutput(r.log, nil), t)
+		return nil, r.commandError("read the plan", err, result.NewOutput(r.log, nil), t)
 	}
 	return shown, nil
 }
@@ -83,7 +84,7 @@ func (r *runner) afford(ctx context.Context, t *template.Source, work *provision
 	if err != nil {
 		return err
 	}
-	cost, err := plannedCost(shown)
+	cost, err := result.Cost(shown)
 	if err != nil {
 		return err
 	}
@@ -103,38 +104,38 @@ func (r *runner) graph(ctx context.Context) (map[string][]string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	cmd.WaitDelay = 10 * time.Second // for processes that hold the pipes after the program itself has ended
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("terraform graph: %w: %s", err, cleanLine(problems.String()))
+		return nil, fmt.Errorf("terraform graph: %w: %s", err, result.CleanLine(problems.String()))
 	}
-	return parseGraph(out.Bytes())
+	return result.ParseGraph(out.Bytes())
 }
 
 // dryRun returns what a build with the given parameters would make.
 func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun) *provisionerpb.Result {
 	found := &provisionerpb.DryRunResult{}
-	result := &provisionerpb.Result{}
+	res := &provisionerpb.Result{}
 	if err := r.dryRunInto(ctx, work, found); err != nil {
-		result = r.e.failed(err)
+		res = r.e.failed(err)
 	}
-	result.Of = &provisionerpb.Result_TemplateDryRun{TemplateDryRun: found}
-	return result
+	res.Of = &provisionerpb.Result_TemplateDryRun{TemplateDryRun: found}
+	return res
 }
 
 func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDryRun, found *provisionerpb.DryRunResult) error {
-	r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
+	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
 	t, err := r.e.cache.open(ctx, r)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(checkVariables(t, work.GetVariables()), checkParameters(t, work.GetParameters())); err != nil {
+	if err := errors.Join(result.CheckVariables(t, work.GetVariables()), result.CheckParameters(t, work.GetParameters())); err != nil {
 		return err
 	}
-	r.log.enter(stagePlan)
+	r.log.Enter(result.StagePlan)
 	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: facts{
 		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
 	}}, nil)
 	if err != nil {
 		return err
 	}
-	found.Resources, err = deriveResources(t, plan.resources)
+	found.Resources, err = result.DeriveResources(t, plan.Resources)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
@@ -111,9 +112,9 @@ func remainsName(jobID string, epoch uint64) string {
 // not survive a reboot; after one, Recover has only known.
 func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
 	dir := filepath.Join(e.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
-	found, err := statesIn(filepath.Join(dir, "w"))
-	said, dump := lastSaid(filepath.Join(dir, "w"), sandbox.LastWordsFile)
-	outcome, state := tfstate.Settle(newestOf(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)
+	found, err := result.StatesIn(filepath.Join(dir, "w"))
+	said, dump := result.LastWords(filepath.Join(dir, "w"), sandbox.LastWordsFile)
+	outcome, state := tfstate.Settle(result.Newest(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)
 	remains := job.Remains{State: state, Unknown: outcome.Unknown, Tainted: outcome.Tainted}
 	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return remains, fmt.Errorf("recover job: %w", err)

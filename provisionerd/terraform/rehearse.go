@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 )
 
 // A rehearsal is a plan of the claim of a prebuilt workspace, made at the end of the build that makes the workspace, for an owner who does not
@@ -47,18 +48,18 @@ func (r *runner) rehearse(ctx context.Context, work *provisionerpb.WorkspaceBuil
 	ctx, cancel := context.WithTimeout(ctx, rehearsalLimit)
 	defer cancel()
 	quiet := *r
-	quiet.log = newLogger(discardSink{}) // the plan is of no build that anyone waits for
+	quiet.log = result.NewLog(discardSink{}) // the plan is of no build that anyone waits for
 	plan, err := quiet.rehearsal(ctx, work, state)
 	if err == nil {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "A claim changes only the owner's data: who claims this workspace gets it at once")
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "A claim changes only the owner's data: who claims this workspace gets it at once")
 		return plan, nil
 	}
 	if stopped(r.stop) {
 		return nil, nil
 	}
-	reasons := waitsOf(err)
+	reasons := result.ClaimWaits(err)
 	for _, reason := range reasons {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Who claims this workspace waits for a whole build: %s", reason)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Who claims this workspace waits for a whole build: %s", reason)
 	}
 	return nil, reasons
 }
@@ -92,7 +93,7 @@ func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if err != nil {
 		return nil, err
 	}
-	s, err := parseState(state)
+	s, err := result.ParseState(state)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +101,6 @@ func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if err != nil {
 		return nil, err
 	}
-	p := &rehearsed{t: t, source: source, facts: provisionerpb.OwnerFacts(m, id.String()), shown: shown}
-	return p.claimPlan(s, secret, id)
+	p := &result.Rehearsal{Template: t, Resources: source, OwnerFacts: provisionerpb.OwnerFacts(m, id.String()), Plan: shown}
+	return p.ClaimPlan(s, secret, id)
 }

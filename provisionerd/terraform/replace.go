@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/shell"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
@@ -34,9 +35,9 @@ import (
 // planFile, or nil if the build needs no check and no plan was made. env comes from slot.serve with f; the returned one replaces it.
 func (r *runner) planFirst(
 	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f facts, env map[string]string, outcome *provisionerpb.BuildResult,
-) (newEnv map[string]string, planned []event, err error) {
+) (newEnv map[string]string, planned []result.Event, err error) {
 	costs := work.GetQuota() != nil && t.Cost
-	if !costs && !guarded(work) {
+	if !costs && !result.Guarded(work) {
 		return env, nil, nil
 	}
 	if planned, err = r.makePlan(ctx, t, env, r.log, tfexec.Out(planFile)); err != nil {
@@ -47,7 +48,7 @@ func (r *runner) planFirst(
 			return env, nil, err
 		}
 	}
-	if guarded(work) {
+	if result.Guarded(work) {
 		env, err = r.keep(ctx, t, work, f, env, planned, outcome)
 	}
 	return env, planned, err
@@ -55,12 +56,12 @@ func (r *runner) planFirst(
 
 // keep returns an error if the planned build would replace or delete a kept resource without permission.
 func (r *runner) keep(
-	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f facts, env map[string]string, planned []event, outcome *provisionerpb.BuildResult,
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f facts, env map[string]string, planned []result.Event, outcome *provisionerpb.BuildResult,
 ) (newEnv map[string]string, err error) {
 	replacement := work.GetReplacement()
-	lost := slices.DeleteFunc(lostBy(planned, work.GetState()), func(e event) bool { return slices.Contains(replacement.GetFresh(), e.addr) })
+	lost := slices.DeleteFunc(result.Lost(planned, work.GetState()), func(e result.Event) bool { return slices.Contains(replacement.GetFresh(), e.Addr) })
 	excess := func() bool {
-		return slices.ContainsFunc(lost, func(e event) bool { return !slices.Contains(replacement.GetAllowed(), e.addr) })
+		return slices.ContainsFunc(lost, func(e result.Event) bool { return !slices.Contains(replacement.GetAllowed(), e.Addr) })
 	}
 	if excess() && f.transition == "stop" {
 		if lost, err = r.withoutAnew(ctx, t, env, replacement, lost); err != nil {
@@ -74,15 +75,15 @@ func (r *runner) keep(
 	}
 	if !excess() {
 		for _, e := range lost {
-			r.log.say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s is %sd, which was allowed. Its data is lost.", e.addr, e.action)
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s is %sd, which was allowed. Its data is lost.", e.Addr, e.Action)
 		}
 		return env, nil
 	}
 	for _, e := range lost {
-		outcome.Replaces = append(outcome.Replaces, cleanLine(e.addr))
+		outcome.Replaces = append(outcome.Replaces, result.CleanLine(e.Addr))
 	}
 	if !replacement.GetStopped() { // what runs stays
-		resources, _, err := resourcesOf(t, outcome.State)
+		resources, _, err := result.ReadResources(t, outcome.State)
 		if err != nil {
 			return env, err
 		}
@@ -92,7 +93,7 @@ func (r *runner) keep(
 	if f.transition == "stop" {
 		way = "stop the workspace on a terminal or on its page"
 	}
-	return env, &codedError{code: codeReplaces, err: fault.New(fault.Conflict,
+	return env, &result.Error{Code: result.CodeReplaces, Err: fault.New(fault.Conflict,
 		"this %s would replace or delete what the workspace keeps, and its data would be lost: %s. Nothing was changed. "+
 			"To be asked, %s. To allow it for every workspace of the template: coder templates edit %s --allow-replacing-resources",
 		f.transition, strings.Join(outcome.Replaces, ", "), way, shell.POSIX(work.GetMetadata().GetTemplateName()))}
@@ -100,16 +101,16 @@ func (r *runner) keep(
 
 // withoutMomentary omits the resources that exist only while the workspace runs: a stop deletes them, and a start makes or keeps them.
 func (r *runner) withoutMomentary(
-	ctx context.Context, t *template.Source, f facts, env map[string]string, replacement *provisionerpb.Replacement, lost []event,
-) (kept []event, newEnv map[string]string, err error) {
+	ctx context.Context, t *template.Source, f facts, env map[string]string, replacement *provisionerpb.Replacement, lost []result.Event,
+) (kept []result.Event, newEnv map[string]string, err error) {
 	transition := f.transition
-	is := func(events []event, addr, action string) bool {
-		return slices.ContainsFunc(events, func(e event) bool { return e.addr == addr && e.action == action })
+	is := func(events []result.Event, addr, action string) bool {
+		return slices.ContainsFunc(events, func(e result.Event) bool { return e.Addr == addr && e.Action == action })
 	}
 	if transition == "stop" && replacement.GetSame() {
-		return slices.DeleteFunc(lost, func(e event) bool { return e.action == "delete" }), env, nil
+		return slices.DeleteFunc(lost, func(e result.Event) bool { return e.Action == "delete" }), env, nil
 	}
-	if transition == "stop" && !slices.ContainsFunc(lost, func(e event) bool { return e.action == "delete" }) {
+	if transition == "stop" && !slices.ContainsFunc(lost, func(e result.Event) bool { return e.Action == "delete" }) {
 		return lost, env, nil
 	}
 	f.transition = map[string]string{"start": "stop", "stop": "start"}[transition]
@@ -117,7 +118,7 @@ func (r *runner) withoutMomentary(
 	if err != nil {
 		return nil, env, err
 	}
-	other, failed := r.makePlan(ctx, t, otherEnv, newLogger(discardSink{}))
+	other, failed := r.makePlan(ctx, t, otherEnv, result.NewLog(discardSink{}))
 	if errors.Is(failed, errCanceled) {
 		return nil, env, failed
 	}
@@ -125,38 +126,38 @@ func (r *runner) withoutMomentary(
 	if env, err = r.slot.serve(ctx, f); err != nil {
 		return nil, env, err
 	}
-	return slices.DeleteFunc(lost, func(e event) bool {
+	return slices.DeleteFunc(lost, func(e result.Event) bool {
 		switch {
 		case failed != nil: // without a plan of the other transition, everything counts as kept
 			return false
 		case transition == "start":
-			return e.action == "replace" && is(other, e.addr, "delete")
+			return e.Action == "replace" && is(other, e.Addr, "delete")
 		}
-		return e.action == "delete" && !is(other, e.addr, "delete")
+		return e.Action == "delete" && !is(other, e.Addr, "delete")
 	}), env, nil
 }
 
 // withoutAnew omits the resources that every build makes anew. It reads the plan in the working folder.
 func (r *runner) withoutAnew(
-	ctx context.Context, t *template.Source, env map[string]string, replacement *provisionerpb.Replacement, lost []event,
-) ([]event, error) {
-	if !slices.ContainsFunc(lost, func(e event) bool { return e.action == "replace" }) {
+	ctx context.Context, t *template.Source, env map[string]string, replacement *provisionerpb.Replacement, lost []result.Event,
+) ([]result.Event, error) {
+	if !slices.ContainsFunc(lost, func(e result.Event) bool { return e.Action == "replace" }) {
 		return lost, nil
 	}
 	shown, err := r.readPlan(ctx, t, env)
 	if err != nil {
 		return nil, err
 	}
-	return withoutUnforeseen(shown, replacement.GetSame(), lost), nil
+	return result.WithoutUnforeseen(shown, replacement.GetSame(), lost), nil
 }
 
 // makePlan plans the working folder, and returns the events that report planned changes; never nil without an error.
 func (r *runner) makePlan(
-	ctx context.Context, t *template.Source, env map[string]string, log *logger, options ...tfexec.PlanOption,
-) ([]event, error) {
-	events := []event{}
-	out := newOutput(log, func(e event) {
-		if e.kind == "planned_change" {
+	ctx context.Context, t *template.Source, env map[string]string, log *result.Log, options ...tfexec.PlanOption,
+) ([]result.Event, error) {
+	events := []result.Event{}
+	out := result.NewOutput(log, func(e result.Event) {
+		if e.Kind == "planned_change" {
 			events = append(events, e)
 		}
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
@@ -234,14 +235,14 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 		return e.failed(err)
 	}
 	defer e.giveBack(s)
-	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: newLogger(run.Sink), stop: stop}
-	result := r.perform(ctx)
+	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: result.NewLog(run.Sink), stop: stop}
+	res := r.perform(ctx)
 	// What programs print may be about other machines' disks, and counts only if one of these is full: before the slot is cleaned.
-	if full := disk.ExplainText(result.GetError(), provisionersDisk, e.disks()...); full != nil {
-		r.log.say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", result.GetError())
-		result.Error = full.Error()
+	if full := disk.ExplainText(res.GetError(), provisionersDisk, e.disks()...); full != nil {
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", res.GetError())
+		res.Error = full.Error()
 	}
-	return result
+	return res
 }
 
 // perform runs the job in its slot.
@@ -256,25 +257,25 @@ func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
 	asked := r.stop // limitTime replaces it
 	ctx, endTime := r.limitTime(ctx)
 	defer endTime()
-	var result *provisionerpb.Result
+	var res *provisionerpb.Result
 	switch work := r.offer.GetJob().(type) {
 	case *provisionerpb.Offer_WorkspaceBuild:
-		result = r.build(ctx, work.WorkspaceBuild)
+		res = r.build(ctx, work.WorkspaceBuild)
 	case *provisionerpb.Offer_TemplateImport:
-		result = r.importTemplate(ctx, work.TemplateImport)
+		res = r.importTemplate(ctx, work.TemplateImport)
 	case *provisionerpb.Offer_TemplateDryRun:
-		result = r.dryRun(ctx, work.TemplateDryRun)
+		res = r.dryRun(ctx, work.TemplateDryRun)
 	default:
-		result = e.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
+		res = e.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
 	}
-	if result.GetError() != "" && r.tookTooLong(asked) {
-		result.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
+	if res.GetError() != "" && r.tookTooLong(asked) {
+		res.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
 			e.opts.JobLimits.Timeout).Error()
-		result.ErrorCode = ""
-	} else if result.GetError() != "" && (ctx.Err() != nil || stopped(asked)) {
-		result.Canceled, result.ErrorCode = true, codeCanceled
+		res.ErrorCode = ""
+	} else if res.GetError() != "" && (ctx.Err() != nil || stopped(asked)) {
+		res.Canceled, res.ErrorCode = true, result.CodeCanceled
 	}
-	return result
+	return res
 }
 
 // mayRun refuses jobs on a machine that cannot confine them, unless that is allowed.

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ const (
 	maxClaimPlan = 1 << 20 // bytes that the server keeps of a plan
 )
 
-// waitsOf returns the reasons in an error of a rehearsal, as text for a log, at most maxWaits of them.
-func waitsOf(err error) []string {
+// ClaimWaits returns the reasons in an error of a rehearsal, as text for a log, at most maxWaits of them.
+func ClaimWaits(err error) []string {
 	reasons, ok := errors.AsType[waits](err)
 	if !ok {
 		reasons = waits{err.Error()}
@@ -42,13 +42,13 @@ func waitsOf(err error) []string {
 	return reasons
 }
 
-// rehearsed judges a rehearsal.
-type rehearsed struct {
-	t         *template.Source
-	source    *template.Resources
-	facts     map[provisionerpb.OwnerFact]string
-	shown     *tfjson.Plan
-	variables []ownerVariable
+// Rehearsal judges the plan of a claim for an owner who does not exist.
+type Rehearsal struct {
+	Template   *template.Source
+	Resources  *template.Resources
+	OwnerFacts map[provisionerpb.OwnerFact]string
+	Plan       *tfjson.Plan
+	variables  []ownerVariable
 }
 
 // ownerVariable is a variable that depends on the owner.
@@ -57,35 +57,35 @@ type ownerVariable struct {
 	text               *provisionerpb.OwnerText
 }
 
-// claimPlan returns what the server needs for a claim, or why it cannot know that. s is the state before the claim.
-func (p *rehearsed) claimPlan(s *state, secret string, owner uuid.UUID) (*provisionerpb.ClaimPlan, error) {
-	if len(p.shown.DeferredChanges) > 0 || len(p.shown.ActionInvocations) > 0 {
+// ClaimPlan returns what the server needs for a claim, or why it cannot know that. s is the state before the claim.
+func (p *Rehearsal) ClaimPlan(s *State, secret string, owner uuid.UUID) (*provisionerpb.ClaimPlan, error) {
+	if len(p.Plan.DeferredChanges) > 0 || len(p.Plan.ActionInvocations) > 0 {
 		return nil, errors.New("the plan of a claim is not complete")
 	}
 	var reasons waits
-	if p.shown.PriorState != nil && p.shown.PriorState.Values != nil {
-		found, err := p.judgeData(p.shown.PriorState.Values.RootModule)
+	if p.Plan.PriorState != nil && p.Plan.PriorState.Values != nil {
+		found, err := p.judgeData(p.Plan.PriorState.Values.RootModule)
 		if err != nil {
 			return nil, err
 		}
 		reasons = found
 	}
-	if p.shown.Config != nil {
-		if at := p.counts(p.shown.Config.RootModule, nil, ""); at != "" {
-			reasons = append(reasons, fmt.Sprintf("%s: how many %s there are may depend on the owner", p.t.Place(at), at))
+	if p.Plan.Config != nil {
+		if at := p.counts(p.Plan.Config.RootModule, nil, ""); at != "" {
+			reasons = append(reasons, fmt.Sprintf("%s: how many %s there are may depend on the owner", p.Template.Place(at), at))
 		}
 	}
 	attrs := s.instances()
-	for _, c := range p.shown.ResourceChanges {
+	for _, c := range p.Plan.ResourceChanges {
 		for _, err := range p.judge(c, attrs) {
-			reasons = append(reasons, fmt.Sprintf("%s: %v", p.t.Place(stripIndexes(c.Address)), err))
+			reasons = append(reasons, fmt.Sprintf("%s: %v", p.Template.Place(stripIndexes(c.Address)), err))
 		}
 	}
 	if len(reasons) > 0 {
 		return nil, reasons
 	}
 	nodes := s.nodesWith(attrs)
-	resources, err := deriveResources(p.t, nodes)
+	resources, err := DeriveResources(p.Template, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (p *rehearsed) claimPlan(s *state, secret string, owner uuid.UUID) (*provis
 }
 
 // judgeData lists data sources that may depend on the owner: marks do not cross a provider.
-func (p *rehearsed) judgeData(module *tfjson.StateModule) (found waits, err error) {
+func (p *Rehearsal) judgeData(module *tfjson.StateModule) (found waits, err error) {
 	if module == nil {
 		return nil, nil
 	}
@@ -122,7 +122,7 @@ func (p *rehearsed) judgeData(module *tfjson.StateModule) (found waits, err erro
 			}
 		}
 		if r.Type == "external" || holds(marks) {
-			found = append(found, fmt.Sprintf("%s: %s may depend on the owner", p.t.Place(stripIndexes(r.Address)), r.Address))
+			found = append(found, fmt.Sprintf("%s: %s may depend on the owner", p.Template.Place(stripIndexes(r.Address)), r.Address))
 		}
 	}
 	for _, child := range module.ChildModules {
@@ -136,7 +136,7 @@ func (p *rehearsed) judgeData(module *tfjson.StateModule) (found waits, err erro
 }
 
 // judge returns what of a change is more than the owner's data, and puts the attributes after the change into attrs.
-func (p *rehearsed) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMessage) []error {
+func (p *Rehearsal) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMessage) []error {
 	if c.Mode != tfjson.ManagedResourceMode || c.Change == nil || c.DeposedKey != "" {
 		return []error{fmt.Errorf("a claim changes or reads %s", c.Address)}
 	}
@@ -173,9 +173,9 @@ func (p *rehearsed) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMes
 }
 
 // judgeMarks returns what depends on the owner of a resource of another provider, although a claim by the rehearsal's owner leaves it as it is.
-func (p *rehearsed) judgeMarks(c *tfjson.ResourceChange) (refused []error) {
+func (p *Rehearsal) judgeMarks(c *tfjson.ResourceChange) (refused []error) {
 	for _, path := range marked(c.Change.AfterSensitive, c.Change.BeforeSensitive, nil) {
-		if !p.source.Ignores(stripIndexes(c.Address), path) {
+		if !p.Resources.Ignores(stripIndexes(c.Address), path) {
 			refused = append(refused, fmt.Errorf("%s of %s depends on the owner", pathText(path), c.Address))
 		}
 	}
@@ -196,7 +196,7 @@ func actionOf(a tfjson.Actions) string {
 
 // depends handles an attribute that depends on the owner: it notes a variable, and removes from after what is only shown. It returns what cannot be
 // followed.
-func (p *rehearsed) depends(c *tfjson.ResourceChange, name string, marks any, after map[string]any) (refused []error) {
+func (p *Rehearsal) depends(c *tfjson.ResourceChange, name string, marks any, after map[string]any) (refused []error) {
 	address := stripIndexes(c.Address)
 	refuse := func(what string, reason error) {
 		refused = append(refused, fmt.Errorf("%s of %s depends on the owner: %w", what, c.Address, reason))
@@ -233,16 +233,16 @@ func (p *rehearsed) depends(c *tfjson.ResourceChange, name string, marks any, af
 }
 
 // variable notes a variable whose expression gives the planned value.
-func (p *rehearsed) variable(agent, name string, planned any, address, attribute, key string) error {
+func (p *Rehearsal) variable(agent, name string, planned any, address, attribute, key string) error {
 	value, ok := planned.(string)
 	if !ok {
 		return errors.New("it is not a text")
 	}
-	text, err := p.source.OwnerText(address, attribute, key)
+	text, err := p.Resources.OwnerText(address, attribute, key)
 	if err != nil {
 		return err
 	}
-	if got, ok := text.Value(p.facts); !ok || got != value {
+	if got, ok := text.Value(p.OwnerFacts); !ok || got != value {
 		return errors.New("its expression gives another value than the plan")
 	}
 	p.variables = append(p.variables, ownerVariable{agent, name, value, text})
@@ -250,7 +250,7 @@ func (p *rehearsed) variable(agent, name string, planned any, address, attribute
 }
 
 // take removes from a plan's agents their tokens and the variables that depend on the owner, and adds how those are computed.
-func (p *rehearsed) take(plan *provisionerpb.ClaimPlan) error {
+func (p *Rehearsal) take(plan *provisionerpb.ClaimPlan) error {
 	agents := map[string]*provisionerpb.Agent{}
 	for _, r := range plan.GetResources() {
 		for _, a := range r.GetAgents() {
@@ -258,7 +258,7 @@ func (p *rehearsed) take(plan *provisionerpb.ClaimPlan) error {
 				return fmt.Errorf("the agent %s has dev containers, which it starts again for the owner", a.GetName())
 			}
 			a.Token = ""
-			agents[uuidText(a.GetId())] = a
+			agents[UUIDText(a.GetId())] = a
 		}
 	}
 	if len(agents) == 0 {
@@ -275,14 +275,14 @@ func (p *rehearsed) take(plan *provisionerpb.ClaimPlan) error {
 		plan.Variables = append(plan.Variables, &provisionerpb.OwnerVariable{AgentId: a.GetId(), Name: v.name, Value: v.text})
 	}
 	for _, v := range plan.GetVariables() {
-		delete(agents[uuidText(v.GetAgentId())].GetEnv(), v.GetName())
+		delete(agents[UUIDText(v.GetAgentId())].GetEnv(), v.GetName())
 	}
 	return nil
 }
 
 // counts returns the address of something in a module whose number may depend on the owner, or "". passed has the module's variables
 // that may; prefix is its address and a dot, or "" for the root module.
-func (p *rehearsed) counts(m *tfjson.ConfigModule, passed map[string]bool, prefix string) string {
+func (p *Rehearsal) counts(m *tfjson.ConfigModule, passed map[string]bool, prefix string) string {
 	if m == nil {
 		return ""
 	}
@@ -316,11 +316,11 @@ func (p *rehearsed) counts(m *tfjson.ConfigModule, passed map[string]bool, prefi
 }
 
 // owned reports whether a reference in a module may lead to the owner. What cannot be followed, may.
-func (p *rehearsed) owned(ref string, passed map[string]bool, root bool) bool {
+func (p *Rehearsal) owned(ref string, passed map[string]bool, root bool) bool {
 	parts := strings.Split(ref, ".")
 	switch {
 	case parts[0] == "local" && len(parts) > 1:
-		return !root || p.source.NamesOwner(parts[1])
+		return !root || p.Resources.NamesOwner(parts[1])
 	case parts[0] == "var" && len(parts) > 1:
 		return passed[parts[1]]
 	case parts[0] == "module":

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"regexp"
@@ -18,7 +18,7 @@ var (
 )
 
 // removed returns what replaces something that the provider coder had in an older version, or "".
-func (d diagnostic) removed() string {
+func (d Diagnostic) removed() string {
 	detail := strings.TrimSpace(d.Detail)
 	if found := noDataSource().FindStringSubmatch(detail); found != nil {
 		return removedText("data."+found[1], "")

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"bytes"
@@ -18,23 +18,25 @@ const maxState = 1<<30 - 64<<20
 // errStateTooLarge is the error for a state above maxState.
 var errStateTooLarge = errors.New("the state is larger than 960 MiB, which is more than can be stored")
 
-// folder is a job's working folder, opened before the job begins and held open. The job may have put anything where its
+// Folder is a job's working folder, opened before the job begins and held open. The job may have put anything where its
 // files are expected.
-type folder struct{ root *os.Root }
+type Folder struct{ root *os.Root }
 
-func openFolder(dir string) (*folder, error) {
+// OpenFolder opens a job's folder. The caller closes it. The error is fs.ErrNotExist if there is no folder.
+func OpenFolder(dir string) (*Folder, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open job's folder: %w", err)
 	}
-	return &folder{root}, nil
+	return &Folder{root}, nil
 }
 
-func (f *folder) close() { f.root.Close() }
+// Close releases the folder.
+func (f *Folder) Close() { f.root.Close() }
 
 // read returns a file's content. It follows no link, reads only regular files, and does not block. It returns
 // fs.ErrNotExist if the file does not exist.
-func (f *folder) read(name string) ([]byte, error) {
+func (f *Folder) read(name string) ([]byte, error) {
 	info, err := f.root.Lstat(name)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -69,10 +71,10 @@ func (f *folder) read(name string) ([]byte, error) {
 	return text, nil
 }
 
-// states returns the states in the folder; of two equally new ones the better comes last: Terraform writes a state that it
+// States returns the states in the folder; of two equally new ones the better comes last: Terraform writes a state that it
 // could not save to errored.tfstate, which holds more than the state file with the same serial. The error names unreadable
 // files.
-func (f *folder) states() (found [][]byte, err error) {
+func (f *Folder) States() (found [][]byte, err error) {
 	var errs []error
 	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {
 		text, err := f.read(name)
@@ -86,14 +88,14 @@ func (f *folder) states() (found [][]byte, err error) {
 	return found, errors.Join(errs...)
 }
 
-// lastSaid reads what Terraform printed into a file of its working folder after its daemon's death: the changes that ended or began, and the state if Terraform could not write
+// LastWords reads what Terraform printed into a file of its working folder after its daemon's death: the changes that ended or began, and the state if Terraform could not write
 // it to a file. It ignores what it cannot read.
-func lastSaid(dir, name string) (changes []*provisionerpb.Change, dump []byte) {
-	f, err := openFolder(dir)
+func LastWords(dir, name string) (changes []*provisionerpb.Change, dump []byte) {
+	f, err := OpenFolder(dir)
 	if err != nil {
 		return nil, nil
 	}
-	defer f.close()
+	defer f.Close()
 	text, err := f.read(name)
 	if err != nil {
 		return nil, nil
@@ -103,22 +105,22 @@ func lastSaid(dir, name string) (changes []*provisionerpb.Change, dump []byte) {
 		if change := changeOf(e); change != nil {
 			changes = append(changes, change)
 		}
-		if e.dump != nil {
-			dump = e.dump
+		if e.Dump != nil {
+			dump = e.Dump
 		}
 	}
 	return changes, dump
 }
 
-// statesIn reads the states of a working folder. Without the folder there are none.
-func statesIn(dir string) ([][]byte, error) {
-	f, err := openFolder(dir)
+// StatesIn reads the states of a working folder. Without the folder there are none.
+func StatesIn(dir string) ([][]byte, error) {
+	f, err := OpenFolder(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.close()
-	return f.states()
+	defer f.Close()
+	return f.States()
 }

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"fmt"
@@ -52,23 +52,23 @@ func TestLateStateIsAnnounced(t *testing.T) {
 		one = "11111111-1111-4111-8111-111111111111"
 		two = "22222222-2222-4222-8222-222222222222"
 	)
-	agent := func(kind, action string) event {
-		return event{kind: kind, addr: "coder_agent.main", resource: "coder_agent", action: action}
+	agent := func(kind, action string) Event {
+		return Event{Kind: kind, Addr: "coder_agent.main", Resource: "coder_agent", Action: action}
 	}
-	vm := event{kind: "apply_start", addr: "terraform_data.vm", resource: "terraform_data", action: "create"}
+	vm := Event{Kind: "apply_start", Addr: "terraform_data.vm", Resource: "terraform_data", Action: "create"}
 	for name, c := range map[string]struct {
 		before []byte
-		events []event
+		events []Event
 		after  []byte
 		want   string
 	}{
 		"created": {
-			events: []event{agent("planned_change", "create"), agent("apply_start", "create"), agent("apply_complete", "create"), vm},
+			events: []Event{agent("planned_change", "create"), agent("apply_start", "create"), agent("apply_complete", "create"), vm},
 			after:  agentState(2, one, "first"), want: "[first]",
 		},
 		"replaced": {
 			before: agentState(1, one, "first"),
-			events: []event{
+			events: []Event{
 				agent("planned_change", "replace"), agent("apply_start", "delete"), agent("apply_complete", "delete"),
 				agent("apply_start", "create"), agent("apply_complete", "create"), vm,
 			},
@@ -84,15 +84,15 @@ func TestLateStateIsAnnounced(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				folder, err := openFolder(dir)
+				folder, err := OpenFolder(dir)
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer folder.close()
+				defer folder.Close()
 				sink := &announced{}
-				w := newWatch(folder, sink, c.before, true)
+				w := NewWatch(folder, sink, c.before, true)
 				for _, e := range c.events {
-					w.event(e)
+					w.Event(e)
 				}
 				time.Sleep(time.Minute) // of the bubble: the machine is busy
 				if got := sink.all(); got != "[]" {
@@ -105,7 +105,7 @@ func TestLateStateIsAnnounced(t *testing.T) {
 				if got := sink.all(); got != c.want {
 					t.Errorf("announced %s, want %s", got, c.want)
 				}
-				w.close()
+				w.Close()
 			})
 		})
 	}
@@ -114,19 +114,19 @@ func TestLateStateIsAnnounced(t *testing.T) {
 // TestLate checks what the watch waits for: only what Terraform has reported as complete.
 func TestLate(t *testing.T) {
 	t.Parallel()
-	p := newPlan(nil)
-	agent := event{kind: "planned_change", addr: "coder_agent.main", resource: "coder_agent", action: "create"}
+	p := newAgentChanges(nil)
+	agent := Event{Kind: "planned_change", Addr: "coder_agent.main", Resource: "coder_agent", Action: "create"}
 	p.event(agent)
-	s := &state{}
+	s := &State{}
 	if p.late(s) {
 		t.Error("a planned agent is late before it is complete")
 	}
-	agent.kind = "apply_complete"
+	agent.Kind = "apply_complete"
 	p.event(agent)
 	if !p.late(s) {
 		t.Error("a complete agent that the state lacks is not late")
 	}
-	s, err := parseState(agentState(1, "11111111-1111-4111-8111-111111111111", "first"))
+	s, err := ParseState(agentState(1, "11111111-1111-4111-8111-111111111111", "first"))
 	if err != nil {
 		t.Fatal(err)
 	}

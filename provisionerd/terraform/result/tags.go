@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"encoding/json"
@@ -77,32 +77,32 @@ func isTags(address string) bool {
 	return strings.HasPrefix(address, "data.coder_workspace_tags.") || strings.Contains(address, ".data.coder_workspace_tags.")
 }
 
-// workspaceTags are the tags that a template declares for the provisioners of its builds.
-type workspaceTags struct {
-	values   map[string]string
-	places   []string
-	computed bool // by data sources: the values are those of this plan
+// Tags are the tags that a template declares for the provisioners of its builds.
+type Tags struct {
+	Values   map[string]string
+	Places   []string // in the template, with line
+	Computed bool     // by data sources: the values are those of this plan
 }
 
-// tagsOf reads the tags from a plan. Tags decide where builds run. It therefore returns a fault unless each tag is known before a build:
+// ReadTags reads the tags from a plan. Tags decide where builds run. It therefore returns a fault unless each tag is known before a build:
 // constants, anywhere; in the .tf files of the root module, also expressions that the server computes.
-func tagsOf(t *template.Source, p planned) (workspaceTags, error) {
-	var tags workspaceTags
+func ReadTags(t *template.Source, p Plan) (Tags, error) {
+	var tags Tags
 	for _, address := range slices.Sorted(maps.Keys(p.config.declared)) {
 		if !isTags(address) {
 			continue
 		}
 		place := t.Place(address)
-		tags.places = append(tags.places, place)
+		tags.Places = append(tags.Places, place)
 		for _, d := range p.config.deferred[address] {
-			return workspaceTags{}, fault.New(fault.Invalid, "%s: %s %s not known before a build runs, and decides where it runs: use constants, variables, parameters and locals only",
+			return Tags{}, fault.New(fault.Invalid, "%s: %s %s not known before a build runs, and decides where it runs: use constants, variables, parameters and locals only",
 				place, address, d.unknownTags())
 		}
 		if null := p.config.nullTags[strings.TrimPrefix(address, "data.coder_workspace_tags.")]; len(null) > 0 {
-			return workspaceTags{}, fault.New(fault.Invalid, "%s: the tag %q has no value: it is null", place, null[0])
+			return Tags{}, fault.New(fault.Invalid, "%s: the tag %q has no value: it is null", place, null[0])
 		}
 		source := ""
-		for _, dep := range reach(p.graph, address) {
+		for _, dep := range reach(p.Graph, address) {
 			if dep != address && p.config.declared[dep] {
 				source = dep
 				break
@@ -111,20 +111,20 @@ func tagsOf(t *template.Source, p planned) (workspaceTags, error) {
 		if source == "" {
 			continue
 		}
-		tags.computed = true
+		tags.Computed = true
 		if file, _, _ := strings.Cut(place, ":"); strings.HasPrefix(address, "module.") || !strings.HasSuffix(file, ".tf") {
-			return workspaceTags{}, fault.New(fault.Invalid, "%s: %s depends on %s: tags in modules and in JSON must be the same for every build. Move them into a .tf file of the template's top folder",
+			return Tags{}, fault.New(fault.Invalid, "%s: %s depends on %s: tags in modules and in JSON must be the same for every build. Move them into a .tf file of the template's top folder",
 				place, address, source)
 		}
 	}
 	from := map[string]string{}
-	for i := range p.data {
-		n := &p.data[i]
+	for i := range p.Data {
+		n := &p.Data[i]
 		if n.typ != "coder_workspace_tags" {
 			continue
 		}
 		if err := tags.add(t.Place(n.dataAddress()), n, from); err != nil {
-			return workspaceTags{}, err
+			return Tags{}, err
 		}
 	}
 	return tags, nil
@@ -148,7 +148,7 @@ func (d deferral) unknownTags() string {
 }
 
 // add adds the tags of one data source. from holds the places of those added before.
-func (w *workspaceTags) add(place string, n *node, from map[string]string) error {
+func (w *Tags) add(place string, n *Node, from map[string]string) error {
 	var attrs struct {
 		Tags map[string]string `json:"tags"`
 	}
@@ -157,19 +157,19 @@ func (w *workspaceTags) add(place string, n *node, from map[string]string) error
 	}
 	for _, key := range slices.Sorted(maps.Keys(attrs.Tags)) {
 		value := attrs.Tags[key]
-		if other, had := w.values[key]; had && other != value {
+		if other, had := w.Values[key]; had && other != value {
 			return fault.New(fault.Invalid, "%s: the tag %q is %q here, and %q at %s", place, key, value, other, from[key])
 		}
-		if w.values == nil {
-			w.values = map[string]string{}
+		if w.Values == nil {
+			w.Values = map[string]string{}
 		}
-		w.values[key], from[key] = value, place
+		w.Values[key], from[key] = value, place
 	}
 	return nil
 }
 
 // dataAddress is the address of a data source's node.
-func (n node) dataAddress() string {
+func (n Node) dataAddress() string {
 	address := "data." + n.typ + "." + n.name
 	if n.module != "" {
 		address = n.module + "." + address

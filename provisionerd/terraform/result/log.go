@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"fmt"
@@ -17,22 +17,22 @@ import (
 // Stages of a job, as shown to users.
 const (
 	stageSetup   = "Setting up"
-	stageInit    = "Initializing Terraform Directory"
-	stageDetect  = "Detecting template parameters"
-	stagePlan    = "Planning infrastructure"
-	stageStart   = "Starting workspace"
-	stageStop    = "Stopping workspace"
-	stageDelete  = "Deleting workspace"
-	stageCleanup = "Cleaning up"
-	// stageRehearsal is when a prebuilt workspace's claim is planned.
-	stageRehearsal = "Planning the claim"
+	StageInit    = "Initializing Terraform Directory"
+	StageDetect  = "Detecting template parameters"
+	StagePlan    = "Planning infrastructure"
+	StageStart   = "Starting workspace"
+	StageStop    = "Stopping workspace"
+	StageDelete  = "Deleting workspace"
+	StageCleanup = "Cleaning up"
+	// StageRehearsal is when a prebuilt workspace's claim is planned.
+	StageRehearsal = "Planning the claim"
 )
 
 // maxLine is how many bytes of one line go into the job's log.
 const maxLine = 8 << 10
 
-// logger writes a job's log. The stage is the job's current one.
-type logger struct {
+// Log writes a job's log. The stage is the job's current one.
+type Log struct {
 	sink job.Sink
 
 	mu    sync.Mutex
@@ -40,36 +40,36 @@ type logger struct {
 	debug bool
 }
 
-// newLogger returns a log in the first stage of a job, which passes its lines to sink.
-func newLogger(sink job.Sink) *logger { return &logger{sink: sink, stage: stageSetup} }
+// NewLog returns a log in the first stage of a job, which passes its lines to sink.
+func NewLog(sink job.Sink) *Log { return &Log{sink: sink, stage: stageSetup} }
 
-// enter begins a stage.
-func (l *logger) enter(stage string) {
+// Enter begins a stage.
+func (l *Log) Enter(stage string) {
 	l.mu.Lock()
 	l.stage = stage
 	l.mu.Unlock()
 }
 
-// showDebug decides whether the log contains lines of the level debug and below.
-func (l *logger) showDebug(show bool) {
+// ShowDebug decides whether the log contains lines of the level debug and below.
+func (l *Log) ShowDebug(show bool) {
 	l.mu.Lock()
 	l.debug = show
 	l.mu.Unlock()
 }
 
-// current returns the stage.
-func (l *logger) current() string {
+// Stage returns the current stage.
+func (l *Log) Stage() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stage
 }
 
-// say writes a message of the daemon itself.
-func (l *logger) say(level provisionerpb.LogLevel, format string, args ...any) {
+// Say writes a message of the daemon itself.
+func (l *Log) Say(level provisionerpb.LogLevel, format string, args ...any) {
 	l.write(level, provisionerpb.LogSource_LOG_SOURCE_DAEMON, fmt.Sprintf(format, args...))
 }
 
-func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSource, text string) {
+func (l *Log) write(level provisionerpb.LogLevel, source provisionerpb.LogSource, text string) {
 	l.mu.Lock()
 	stage, debug := l.stage, l.debug
 	l.mu.Unlock()
@@ -83,9 +83,9 @@ func (l *logger) write(level provisionerpb.LogLevel, source provisionerpb.LogSou
 	}
 }
 
-// cleanLine makes text from a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note if it
+// CleanLine makes text from a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note if it
 // removed some of the text.
-func cleanLine(line string) string {
+func CleanLine(line string) string {
 	line, note := cutLine(line)
 	return tty.Clean(line) + note
 }
@@ -113,11 +113,11 @@ func cutLine(line string) (text, note string) {
 	return line, note
 }
 
-// newStderr returns a writer for what Terraform writes outside its JSON.
-func newStderr(log *logger) io.Writer { return stderrLines{log} }
+// NewStderr returns a writer for what Terraform writes outside its JSON.
+func NewStderr(log *Log) io.Writer { return stderrLines{log} }
 
 // stderrLines passes on what Terraform writes outside its JSON: crashes, and errors before it has begun.
-type stderrLines struct{ log *logger }
+type stderrLines struct{ log *Log }
 
 func (s stderrLines) Write(line []byte) (int, error) {
 	if text := strings.TrimSpace(string(line)); text != "" {

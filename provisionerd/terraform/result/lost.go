@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"slices"
@@ -18,41 +18,41 @@ func holdsData(typ string) bool {
 	return !slices.ContainsFunc(dataless, func(beginning string) bool { return strings.HasPrefix(typ, beginning) })
 }
 
-// guarded reports whether a build's plan must be checked: not everything may be replaced, and the state has resources that may hold data.
-func guarded(work *provisionerpb.WorkspaceBuild) bool {
+// Guarded reports whether a build's plan must be checked: not everything may be replaced, and the state has resources that may hold data.
+func Guarded(work *provisionerpb.WorkspaceBuild) bool {
 	if work.GetReplacement() == nil || work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
 		return false
 	}
-	s, err := parseState(work.GetState())
-	return err == nil && slices.ContainsFunc(s.nodes("managed"), func(n node) bool { return holdsData(n.typ) })
+	s, err := ParseState(work.GetState())
+	return err == nil && slices.ContainsFunc(s.Nodes("managed"), func(n Node) bool { return holdsData(n.typ) })
 }
 
-// lostBy returns the planned changes that replace or delete resources of a state that may hold data, sorted by address.
-func lostBy(planned []event, state []byte) []event {
-	var lost []event
+// Lost returns the planned changes that replace or delete resources of a state that may hold data, sorted by address.
+func Lost(planned []Event, state []byte) []Event {
+	var lost []Event
 	for _, e := range planned {
-		destroys := e.action == "replace" || e.action == "delete"
-		if destroys && holdsData(e.resource) && len(tfstate.Tainted(state, []string{e.addr})) == 0 {
+		destroys := e.Action == "replace" || e.Action == "delete"
+		if destroys && holdsData(e.Resource) && len(tfstate.Tainted(state, []string{e.Addr})) == 0 {
 			lost = append(lost, e)
 		}
 	}
-	slices.SortFunc(lost, func(a, b event) int { return strings.Compare(a.addr, b.addr) })
-	return slices.CompactFunc(lost, func(a, b event) bool { return a.addr == b.addr })
+	slices.SortFunc(lost, func(a, b Event) int { return strings.Compare(a.Addr, b.Addr) })
+	return slices.CompactFunc(lost, func(a, b Event) bool { return a.Addr == b.Addr })
 }
 
-// createdBy returns the addresses of the resources that a build's changes created.
-func createdBy(changes []*provisionerpb.Change) (created []string) {
+// Created returns the addresses of the resources that a build's changes created.
+func Created(changes []*provisionerpb.Change) (created []string) {
 	for _, c := range changes {
 		if c.GetCreates() && c.GetEnd() == provisionerpb.Change_END_COMPLETE {
-			created = append(created, cleanLine(c.GetAddress()))
+			created = append(created, CleanLine(c.GetAddress()))
 		}
 	}
 	return created
 }
 
-// withoutUnforeseen omits, from the planned changes that lose data, the replacements that every build makes: those for values alone that
+// WithoutUnforeseen omits, from the planned changes that lose data, the replacements that every build makes: those for values alone that
 // are not known before. same says that the build has the version and the values of the one before.
-func withoutUnforeseen(shown *tfjson.Plan, same bool, lost []event) []event {
+func WithoutUnforeseen(shown *tfjson.Plan, same bool, lost []Event) []Event {
 	anew := map[string]bool{}
 	for _, c := range shown.ResourceChanges {
 		if c.Change == nil || !c.Change.Actions.Replace() {
@@ -64,7 +64,7 @@ func withoutUnforeseen(shown *tfjson.Plan, same bool, lost []event) []event {
 			return lost
 		}
 	}
-	return slices.DeleteFunc(lost, func(e event) bool { return e.action == "replace" && anew[e.addr] })
+	return slices.DeleteFunc(lost, func(e Event) bool { return e.Action == "replace" && anew[e.Addr] })
 }
 
 // unforeseen reports whether a resource is replaced only for values that are not known before it is made, or that are sensitive.

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"encoding/json"
@@ -35,7 +35,7 @@ func TestParseLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := parseLine([]byte(c.line)); got.text != c.text || got.kind != c.kind || got.level != c.level {
+			if got := parseLine([]byte(c.line)); got.Text != c.text || got.Kind != c.kind || got.Level != c.level {
 				t.Errorf("parseLine(%s) = %+v", c.line, got)
 			}
 		})
@@ -44,11 +44,11 @@ func TestParseLine(t *testing.T) {
 
 func TestCleanLineCuts(t *testing.T) {
 	t.Parallel()
-	got := cleanLine(strings.Repeat("ä", 1<<19))
+	got := CleanLine(strings.Repeat("ä", 1<<19))
 	if len(got) > maxLine+100 || !utf8.ValidString(got) || !strings.Contains(got, "the line has 1048576 bytes") {
 		t.Errorf("a line of 1 MB became %d bytes: …%s", len(got), got[max(0, len(got)-60):])
 	}
-	if got := cleanLine("a\x00b\xff\r"); got != "ab\uFFFD" {
+	if got := CleanLine("a\x00b\xff\r"); got != "ab\uFFFD" {
 		t.Errorf("cleanLine = %q", got)
 	}
 }
@@ -66,7 +66,7 @@ func TestCleanLineTerminal(t *testing.T) {
 		"\x9b31m":                                "\uFFFD31m",
 		"größe → 1\n2":                           "größe → 1\n2",
 	} {
-		if got := cleanLine(line); got != want {
+		if got := CleanLine(line); got != want {
 			t.Errorf("cleanLine(%q) = %q, want %q", line, got, want)
 		}
 	}
@@ -79,7 +79,7 @@ func FuzzCleanLine(f *testing.F) {
 	f.Add("\x1b]0;title\x07a\x1b[1mb\u009bK")
 	f.Add("\x1b\x1b[[mm")
 	f.Fuzz(func(t *testing.T, line string) {
-		got := cleanLine(line)
+		got := CleanLine(line)
 		if strings.ContainsFunc(got, func(r rune) bool { return r != '\t' && r != '\n' && unicode.IsControl(r) }) || !utf8.ValidString(got) {
 			t.Errorf("cleanLine(%q) = %q", line, got)
 		}
@@ -126,11 +126,11 @@ func TestNewestState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			found, err := statesIn(dir)
+			found, err := StatesIn(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := string(newestOf([]byte(c.earlier), found...)); got != c.want {
+			if got := string(Newest([]byte(c.earlier), found...)); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
@@ -146,19 +146,19 @@ func FuzzParseLine(f *testing.F) {
 	f.Add([]byte(`{"@level":"info","@message":"Emergency state dump","state":{"version":4,"lineage":"l"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		e := parseLine(line)
-		if len(e.dump) > len(line) || e.dump != nil && !json.Valid(e.dump) {
-			t.Errorf("a dump of %d bytes", len(e.dump))
+		if len(e.Dump) > len(line) || e.Dump != nil && !json.Valid(e.Dump) {
+			t.Errorf("a dump of %d bytes", len(e.Dump))
 		}
-		newestOf(nil, e.dump)
-		if lost := lostBy([]event{e, e}, []byte(`{"version":4,"lineage":"l"}`)); len(lost) > 1 || len(lost) == 1 && lost[0].action != "replace" && lost[0].action != "delete" {
+		Newest(nil, e.Dump)
+		if lost := Lost([]Event{e, e}, []byte(`{"version":4,"lineage":"l"}`)); len(lost) > 1 || len(lost) == 1 && lost[0].Action != "replace" && lost[0].Action != "delete" {
 			t.Errorf("lost: %+v", lost)
 		}
-		p := newPlan(e.dump)
+		p := newAgentChanges(e.Dump)
 		p.event(e)
-		if s, err := parseState(e.dump); err == nil {
+		if s, err := ParseState(e.Dump); err == nil {
 			p.outstanding(s)
 		}
-		if got := cleanLine(e.text); !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 3*maxLine+100 {
+		if got := CleanLine(e.Text); !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 3*maxLine+100 {
 			t.Errorf("line of %d bytes", len(got))
 		}
 	})
@@ -167,14 +167,14 @@ func FuzzParseLine(f *testing.F) {
 func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"version":4,"serial":1,"lineage":"l","resources":[{"mode":"managed","type":"coder_agent","name":"a","instances":[{"index_key":0,"attributes":{"id":"11111111-1111-4111-8111-111111111111","os":"linux"},"dependencies":["a.b[0]"]}]},{"mode":"managed","type":"t","name":"b","instances":[{"attributes":{"id":1},"dependencies":["coder_agent.a"]}]}]}`))
 	f.Fuzz(func(_ *testing.T, text []byte) {
-		s, err := parseState(text)
+		s, err := ParseState(text)
 		if err != nil {
 			return
 		}
-		if _, err := deriveResources(nil, s.nodes("managed")); err != nil {
+		if _, err := DeriveResources(nil, s.Nodes("managed")); err != nil {
 			return
 		}
-		if _, err := readDeclared(nil, s.nodes("data")); err != nil {
+		if _, err := ReadDeclared(nil, s.Nodes("data")); err != nil {
 			return
 		}
 	})
@@ -183,7 +183,7 @@ func FuzzState(f *testing.F) {
 func FuzzGraph(f *testing.F) {
 	f.Add([]byte("digraph G {\n  \"a.b\" -> \"c.d\";\n}\n"))
 	f.Fuzz(func(_ *testing.T, dot []byte) {
-		graph, err := parseGraph(dot)
+		graph, err := ParseGraph(dot)
 		if err != nil {
 			return
 		}
@@ -200,7 +200,7 @@ func TestHint(t *testing.T) {
 		return "The following dependency selections recorded in the lock file are inconsistent with the current configuration:\n  - provider registry.terraform.io/" +
 			provider + ": required by this configuration but no version is selected\n\nTo make the initial dependency selections, run:\n  terraform init"
 	}
-	for want, d := range map[string]diagnostic{
+	for want, d := range map[string]Diagnostic{
 		`source = "coder/coder"`: {Summary: "Inconsistent dependency lock file", Detail: detail("hashicorp/coder")},
 		".terraform.lock.hcl":    {Summary: "Inconsistent dependency lock file", Detail: detail("hashicorp/null")},
 		"cannot get the provider registry.terraform.io/hashicorp/aws: give it": {
@@ -227,7 +227,7 @@ func FuzzLastSaid(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "said"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		changes, dump := lastSaid(dir, "said")
+		changes, dump := LastWords(dir, "said")
 		for _, c := range changes {
 			if c.GetAddress() == "" {
 				t.Error("a change without an address")

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ const referenceIntro = `# The coder provider
 Templates use the Terraform provider ` + "`coder/coder`" + `, which is built into provisioners: they ignore the ` + "`version`" + ` that a template asks for. This page lists all of its
 resources and data sources, with what this server does with each attribute. What has no effect is reported in the log of the import, with file and line.
 
-Generated from the provider's schema. Regenerate it with ` + "`go test ./provisionerd/terraform -run TestReference -update`" + `. An attribute is honored if the server learns
+Generated from the provider's schema. Regenerate it with ` + "`go test ./provisionerd/terraform/result -run TestReference -update`" + `. An attribute is honored if the server learns
 of a change of its value; the tests ` + "`TestEveryFieldArrives`" + ` check that users or agents see the difference.
 The last column names the test that shows the effect itself: in the shell of a workspace, on a page, or in a build.
 `
@@ -101,14 +101,14 @@ func reportOf(t *testing.T, kind string, attributes any) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	managed := []node{
+	managed := []Node{
 		{typ: "null_resource", name: "vm", attrs: json.RawMessage(`{"id": "vm"}`), deps: []string{"coder_agent.main", "coder_agent.other"}},
 		{typ: "null_resource", name: "volume", attrs: json.RawMessage(`{"id": "volume"}`)},
 		{typ: "coder_agent", name: "other", attrs: json.RawMessage(`{"id": "` + otherAgent + `"}`)},
 	}
-	var data []node
+	var data []Node
 	for _, of := range slices.Sorted(maps.Keys(examples)) {
-		n := node{name: "main", attrs: json.RawMessage(examples[of])}
+		n := Node{name: "main", attrs: json.RawMessage(examples[of])}
 		if of == kind {
 			n.attrs = text
 		}
@@ -122,20 +122,20 @@ func reportOf(t *testing.T, kind string, attributes any) []byte {
 		}
 		managed = append(managed, n)
 	}
-	resources, err := deriveResources(nil, managed)
+	resources, err := DeriveResources(nil, managed)
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}
-	found, err := readDeclared(nil, data)
+	found, err := ReadDeclared(nil, data)
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}
-	tags, err := tagsOf(nil, planned{data: data})
+	tags, err := ReadTags(nil, Plan{Data: data})
 	if err != nil {
 		t.Fatalf("%s %s: %v", kind, text, err)
 	}
 	out, err := proto.MarshalOptions{Deterministic: true}.Marshal(&provisionerpb.ImportResult{
-		StartResources: resources, Parameters: found.sorted(), Presets: found.presets, ExternalAuth: found.auths, WorkspaceTags: tags.values,
+		StartResources: resources, Parameters: found.Parameters(), Presets: found.presets, ExternalAuth: found.auths, WorkspaceTags: tags.Values,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -304,14 +304,14 @@ func TestReference(t *testing.T) {
 			}
 		}
 	}
-	const file = "../../docs/templates-reference.md"
+	const file = "../../../docs/templates-reference.md"
 	if *update {
 		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != page.String() {
-		t.Errorf("docs/templates-reference.md differs (%v), run: go test ./provisionerd/terraform -run TestReference -update", err)
+		t.Errorf("docs/templates-reference.md differs (%v), run: go test ./provisionerd/terraform/result -run TestReference -update", err)
 	}
 }
 
@@ -337,7 +337,7 @@ func leaves(of map[string]*schema.Schema, prefix string) (all []leaf) {
 // TestMetadataIsSorted: the server and the agent keep the order in which the provisioner reports metadata.
 func TestMetadataIsSorted(t *testing.T) {
 	t.Parallel()
-	a, err := newAgent(&node{typ: "coder_agent", name: "main", attrs: json.RawMessage(`{"metadata": [{"key": "b", "order": 1}, {"key": "c"}, {"key": "a", "order": 1}]}`)})
+	a, err := newAgent(&Node{typ: "coder_agent", name: "main", attrs: json.RawMessage(`{"metadata": [{"key": "b", "order": 1}, {"key": "c"}, {"key": "a", "order": 1}]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"encoding/json"
@@ -9,11 +9,11 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// checkSupport returns a fault if the plan has an agent that could never connect, and otherwise a warning for each thing that this server
+// CheckSupport returns a fault if the plan has an agent that could never connect, and otherwise a warning for each thing that this server
 // ignores.
-func checkSupport(t *template.Source, p planned) (warnings []string, err error) {
+func CheckSupport(t *template.Source, p Plan) (warnings []string, err error) {
 	ignored := maps.Clone(t.Ignored)
-	for _, n := range p.resources {
+	for _, n := range p.Resources {
 		if n.typ == "coder_agent" {
 			var attrs struct {
 				OS   string `json:"os"`
@@ -28,14 +28,14 @@ func checkSupport(t *template.Source, p planned) (warnings []string, err error) 
 		}
 		addIgnored(ignored, t, n, "")
 	}
-	for _, n := range p.data {
+	for _, n := range p.Data {
 		addIgnored(ignored, t, n, "data.")
 	}
 	return slices.Compact(slices.Sorted(maps.Values(ignored))), nil
 }
 
 // addIgnored adds what the source alone did not show: objects in modules. prefix is "data." for a data source.
-func addIgnored(ignored map[string]string, t *template.Source, n node, prefix string) {
+func addIgnored(ignored map[string]string, t *template.Source, n Node, prefix string) {
 	kind, address := prefix+n.typ, prefix+n.address()
 	place := t.Place(address)
 	if n.module != "" {

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// diagnostic is an error or a warning from Terraform.
-type diagnostic struct {
+// Diagnostic is an error or a warning from Terraform.
+type Diagnostic struct {
 	Severity string `json:"severity"`
 	Summary  string `json:"summary"`
 	Detail   string `json:"detail"`
@@ -32,7 +32,7 @@ type diagnostic struct {
 }
 
 // String formats the diagnostic for users: main.tf:12: summary: detail.
-func (d diagnostic) String() string {
+func (d Diagnostic) String() string {
 	text := strings.TrimSpace(d.Summary)
 	if detail := strings.TrimSpace(d.Detail); detail != "" && detail != text {
 		if text != "" {
@@ -43,7 +43,7 @@ func (d diagnostic) String() string {
 	if hint := cmp.Or(d.hint(), d.removed()); hint != "" {
 		text = hint + " (" + text + ")"
 	}
-	if d.Range != nil && d.Range.Filename == variablesFile {
+	if d.Range != nil && d.Range.Filename == VariablesFile {
 		return d.variable() + text
 	}
 	if d.Range != nil && d.Range.Filename != "" {
@@ -56,7 +56,7 @@ func (d diagnostic) String() string {
 }
 
 // place returns file and line in the template t, which may be nil.
-func (d diagnostic) place(t *template.Source) string {
+func (d Diagnostic) place(t *template.Source) string {
 	if d.Range != nil && d.Range.Filename != "" {
 		return fmt.Sprintf("%s:%d", d.Range.Filename, d.Range.Start.Line)
 	}
@@ -64,7 +64,7 @@ func (d diagnostic) place(t *template.Source) string {
 }
 
 // at is String with a place in the template t, which may be nil, even if Terraform names only an address.
-func (d diagnostic) at(t *template.Source) string {
+func (d Diagnostic) at(t *template.Source) string {
 	if d.Range == nil && d.Address != "" && t != nil {
 		return d.place(t) + ": " + d.String()
 	}
@@ -72,13 +72,13 @@ func (d diagnostic) at(t *template.Source) string {
 }
 
 // inModules reports whether the diagnostic is about a module that was fetched, or about the version of Terraform.
-func (d diagnostic) inModules() bool {
+func (d Diagnostic) inModules() bool {
 	return d.Range != nil && strings.Contains(d.Range.Filename, ".terraform/modules/") || strings.HasPrefix(d.Summary, "Unsupported Terraform Core version")
 }
 
 // variable returns "variable NAME: " for a diagnostic about the job's own file of variables, which no author knows, or "" if Terraform does
 // not name the variable.
-func (d diagnostic) variable() string {
+func (d Diagnostic) variable() string {
 	if d.Snippet != nil {
 		for _, value := range d.Snippet.Values {
 			if name, ok := strings.CutPrefix(value.Traversal, "var."); ok {
@@ -100,7 +100,7 @@ var guessed = lazyregexp.New(`provider registry\.(?:terraform\.io|opentofu\.org)
 
 // hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the source of its providers,
 // Terraform reports an inconsistent lock file and suggests a command that the author cannot run.
-func (d diagnostic) hint() string {
+func (d Diagnostic) hint() string {
 	detail := strings.TrimSpace(d.Detail)
 	if found := unavailableProvider().FindStringSubmatch(detail); found != nil {
 		return fmt.Sprintf("The provisioner cannot get the provider %s: give it a route to the provider's registry, or a mirror that has it", found[1])
@@ -120,7 +120,7 @@ func (d diagnostic) hint() string {
 }
 
 // parameterOf returns the name of the parameter that a diagnostic is about.
-func parameterOf(d diagnostic, t *template.Source) (string, bool) {
+func parameterOf(d Diagnostic, t *template.Source) (string, bool) {
 	label, ok := strings.CutPrefix(stripIndexes(d.Address), "data.coder_parameter.")
 	if !ok {
 		if i := strings.LastIndex(d.Address, ".data.coder_parameter."); i >= 0 {
@@ -134,14 +134,14 @@ func parameterOf(d diagnostic, t *template.Source) (string, bool) {
 	return label, true
 }
 
-// explain returns sentences for users about the errors of a command, each once and at most a few, and the code of the job's error, or "".
+// Explain returns sentences for users about the errors of a command, each once and at most a few, and the code of the job's error, or "".
 // inModules says that one is about a module that was fetched, or about the version of Terraform. t may be nil.
-func explain(diags []diagnostic, t *template.Source) (texts []string, code string, inModules bool) {
+func Explain(diags []Diagnostic, t *template.Source) (texts []string, code string, inModules bool) {
 	for _, d := range diags {
 		text := d.at(t)
 		inModules = inModules || d.inModules()
 		if name, ok := parameterOf(d, t); ok {
-			code = codeParameters
+			code = CodeParameters
 			text = fmt.Sprintf("%s: parameter %q: %s", d.place(t), name, cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: ")), d.Summary))
 		}
 		if d.Summary == "No value for required variable" {
@@ -157,3 +157,6 @@ func explain(diags []diagnostic, t *template.Source) (texts []string, code strin
 	}
 	return texts, code, inModules
 }
+
+// VariablesFile is the job's own file with the values of variables. Terraform reads it last.
+const VariablesFile = "zz_job.auto.tfvars.json"

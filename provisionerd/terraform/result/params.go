@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"cmp"
@@ -14,28 +14,28 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// checkVariables returns a fault that names the variables without a value.
-func checkVariables(t *template.Source, values []*provisionerpb.VariableValue) error {
+// CheckVariables returns a fault that names the variables without a value.
+func CheckVariables(t *template.Source, values []*provisionerpb.VariableValue) error {
 	missing := t.MissingVariables(values)
 	if len(missing) == 0 {
 		return nil
 	}
-	return &codedError{code: codeVariables, err: fault.New(fault.Invalid, "%s: the template needs a value for its variable %s: give it with --variable %s=<value>",
+	return &Error{Code: codeVariables, Err: fault.New(fault.Invalid, "%s: the template needs a value for its variable %s: give it with --variable %s=<value>",
 		t.VariablePlace(missing[0]), strings.Join(missing, ", "), missing[0])}
 }
 
-// checkParameters returns a fault that names the parameters without a value.
-func checkParameters(t *template.Source, values []*provisionerpb.ParameterValue) error {
+// CheckParameters returns a fault that names the parameters without a value.
+func CheckParameters(t *template.Source, values []*provisionerpb.ParameterValue) error {
 	missing := t.MissingParameters(values)
 	if len(missing) == 0 {
 		return nil
 	}
-	return &codedError{code: codeParameters, err: fault.New(fault.Invalid, "%s: the parameter %s has no value and no default: give it with --parameter %s=<value>",
+	return &Error{Code: CodeParameters, Err: fault.New(fault.Invalid, "%s: the parameter %s has no value and no default: give it with --parameter %s=<value>",
 		t.ParameterPlace(missing[0]), strings.Join(missing, ", "), missing[0])}
 }
 
-// declared is what a template's data sources declare.
-type declared struct {
+// Declared is what a template's data sources declare.
+type Declared struct {
 	parameters map[string]*provisionerpb.Parameter // by the address of the data source
 	presets    []*provisionerpb.Preset
 	presetsAt  []string // their addresses
@@ -47,9 +47,9 @@ type authAttributes struct {
 	Optional bool   `json:"optional"`
 }
 
-// readDeclared reads data sources of the coder provider in a template, which may be nil.
-func readDeclared(t *template.Source, data []node) (declared, error) {
-	d := declared{parameters: map[string]*provisionerpb.Parameter{}}
+// ReadDeclared reads data sources of the coder provider in a template, which may be nil.
+func ReadDeclared(t *template.Source, data []Node) (Declared, error) {
+	d := Declared{parameters: map[string]*provisionerpb.Parameter{}}
 	for i := range data {
 		n := &data[i]
 		var err error
@@ -67,7 +67,7 @@ func readDeclared(t *template.Source, data []node) (declared, error) {
 			d.auths = append(d.auths, &provisionerpb.ExternalAuth{Id: a.ID, Optional: a.Optional})
 		}
 		if err != nil {
-			return declared{}, fmt.Errorf("%s: read %s: %w", t.Place(n.dataAddress()), n.dataAddress(), err)
+			return Declared{}, fmt.Errorf("%s: read %s: %w", t.Place(n.dataAddress()), n.dataAddress(), err)
 		}
 	}
 	return d, nil
@@ -97,7 +97,7 @@ type presetAttributes struct {
 // maxPrebuilds bounds how many workspaces a preset may keep ready: more is a mistake in the template.
 const maxPrebuilds = 1000
 
-func (d *declared) addPreset(n *node) error {
+func (d *Declared) addPreset(n *Node) error {
 	var p presetAttributes
 	if err := json.Unmarshal(n.attrs, &p); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (d *declared) addPreset(n *node) error {
 	return nil
 }
 
-// sorted returns the parameters in the order in which users see them.
-func (d *declared) sorted() []*provisionerpb.Parameter {
+// Parameters returns the parameters in the order in which users see them.
+func (d *Declared) Parameters() []*provisionerpb.Parameter {
 	var all []*provisionerpb.Parameter
 	for _, p := range d.parameters {
 		all = append(all, p)
@@ -196,7 +196,7 @@ type parameterAttributes struct {
 	Validation []rules `json:"validation"`
 }
 
-func readParameter(n *node) (*provisionerpb.Parameter, error) {
+func readParameter(n *Node) (*provisionerpb.Parameter, error) {
 	var attrs parameterAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return nil, err
@@ -215,8 +215,8 @@ func readParameter(n *node) (*provisionerpb.Parameter, error) {
 	return p, nil
 }
 
-// addLifted restores the rules that WithoutValidation turned into outputs.
-func (d *declared) addLifted(outputs map[string]stateOutput) error {
+// AddLifted restores the validation rules that a projection turned into outputs.
+func (d *Declared) AddLifted(outputs map[string]StateOutput) error {
 	for name, out := range outputs {
 		label, ok := strings.CutPrefix(name, template.ValidationOutput)
 		if !ok {
@@ -235,8 +235,8 @@ func (d *declared) addLifted(outputs map[string]stateOutput) error {
 	return nil
 }
 
-// placeholder returns a value for a required parameter at import, when there is no user to give one.
-func placeholder(p *provisionerpb.Parameter) string {
+// Placeholder returns a value for a required parameter at import, when there is no user to give one.
+func Placeholder(p *provisionerpb.Parameter) string {
 	switch {
 	case p.GetType() == "list(string)":
 		return "[]"
@@ -258,15 +258,15 @@ func placeholder(p *provisionerpb.Parameter) string {
 	}
 }
 
-// mergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
+// MergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
 // modules, and those that depend on other providers. It returns the addresses of the presets.
-func mergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projected declared, data []node) (presets []string, err error) {
-	planned, err := readDeclared(t, data)
+func MergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projected Declared, data []Node) (presets []string, err error) {
+	planned, err := ReadDeclared(t, data)
 	if err != nil {
 		return nil, err
 	}
 	names := map[string]string{}
-	all := declared{parameters: maps.Clone(projected.parameters)}
+	all := Declared{parameters: maps.Clone(projected.parameters)}
 	if all.parameters == nil {
 		all.parameters = map[string]*provisionerpb.Parameter{}
 	}
@@ -278,12 +278,12 @@ func mergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projec
 	for _, address := range slices.Sorted(maps.Keys(all.parameters)) {
 		name := all.parameters[address].GetName()
 		if other, taken := names[name]; taken {
-			return nil, &codedError{code: codeParameters, err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s", t.Place(stripIndexes(address)), name,
+			return nil, &Error{Code: CodeParameters, Err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s", t.Place(stripIndexes(address)), name,
 				strings.TrimSuffix(other, "[]"), t.Place(stripIndexes(other)), strings.TrimSuffix(address, "[]"))}
 		}
 		names[name] = address
 	}
-	found.Parameters = all.sorted()
+	found.Parameters = all.Parameters()
 	// The plan sees all presets and external logins that the projection sees.
 	found.Presets = planned.presets
 	for _, auth := range planned.auths {
@@ -297,8 +297,8 @@ func mergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projec
 	return planned.presetsAt, nil
 }
 
-// refusedValues returns the given values that caused errors, with those errors.
-func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerpb.ParameterValue) map[string]string {
+// Refused returns, by parameter, why Terraform refused given values.
+func Refused(diags []Diagnostic, t *template.Source, given []*provisionerpb.ParameterValue) map[string]string {
 	refused := map[string]string{}
 	for _, d := range diags {
 		name, ok := parameterOf(d, t)
@@ -309,13 +309,13 @@ func refusedValues(diags []diagnostic, t *template.Source, given []*provisionerp
 		if reason == "" {
 			reason = d.Summary
 		}
-		refused[name] = cleanLine(reason)
+		refused[name] = CleanLine(reason)
 	}
 	return refused
 }
 
-// parameterValues returns the values of the parameters among data sources, by name.
-func parameterValues(data []node) (map[string]string, error) {
+// ParameterValues returns the values of the parameters among data sources, by name.
+func ParameterValues(data []Node) (map[string]string, error) {
 	values := map[string]string{}
 	for i := range data {
 		if data[i].typ != "coder_parameter" {

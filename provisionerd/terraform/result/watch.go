@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"bytes"
@@ -22,13 +22,13 @@ const (
 	stateRetry = time.Second
 )
 
-// watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known, because
+// Watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known, because
 // the agent may connect before the build ends, and again when everything that belongs to the agents is known.
-type watch struct {
-	folder *folder
+type Watch struct {
+	folder *Folder
 	sink   job.Sink
 	agents bool
-	plan   *plan
+	plan   *agentChanges
 
 	wake    chan struct{}
 	changed atomic.Bool // the state is about to change
@@ -37,16 +37,18 @@ type watch struct {
 	last    []byte // the newest complete state seen; read it after over
 }
 
-func newWatch(folder *folder, sink job.Sink, initial []byte, agents bool) *watch {
-	w := &watch{folder: folder, sink: sink, agents: agents, plan: newPlan(initial), wake: make(chan struct{}, 1), done: make(chan struct{}), last: initial}
+// NewWatch begins to follow the state in a folder. initial is the state before the build; agents asks for the resources, too. The caller
+// passes Terraform's events to Event, and calls Close when Terraform has ended.
+func NewWatch(folder *Folder, sink job.Sink, initial []byte, agents bool) *Watch {
+	w := &Watch{folder: folder, sink: sink, agents: agents, plan: newAgentChanges(initial), wake: make(chan struct{}, 1), done: make(chan struct{}), last: initial}
 	w.over.Go(w.run)
 	return w
 }
 
-// event is called for each event of Terraform and does not block.
-func (w *watch) event(e event) {
+// Event is called for each event of Terraform and does not block.
+func (w *Watch) Event(e Event) {
 	w.plan.event(e)
-	switch e.kind {
+	switch e.Kind {
 	case "apply_complete", "apply_errored":
 		w.changed.Store(true)
 	case "apply_start":
@@ -59,21 +61,21 @@ func (w *watch) event(e event) {
 	}
 }
 
-// close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may be torn by
+// Close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may be torn by
 // now. The result contains what the watch has not sent.
-func (w *watch) close() []byte {
+func (w *Watch) Close() []byte {
 	close(w.done)
 	w.over.Wait()
 	return w.last
 }
 
-func (w *watch) run() {
+func (w *Watch) run() {
 	var sent time.Time
 	var pending []byte
 	var last reported
-	known, err := parseState(w.last)
+	known, err := ParseState(w.last)
 	if err != nil {
-		known = &state{} // nothing was built yet
+		known = &State{} // nothing was built yet
 	}
 	var again <-chan time.Time
 	pause := stateDelay
@@ -124,7 +126,7 @@ func checkpointPause(size int) time.Duration {
 }
 
 // look reads the state until it differs from last and shows every change that has ended. If no change is expected it reads it only once.
-func (w *watch) look(last []byte, expected bool) (newest []byte, parsed *state) {
+func (w *Watch) look(last []byte, expected bool) (newest []byte, parsed *State) {
 	for range stateAttempts {
 		select {
 		case <-w.done:
@@ -133,7 +135,7 @@ func (w *watch) look(last []byte, expected bool) (newest []byte, parsed *state) 
 		}
 		text, err := w.folder.read("terraform.tfstate")
 		if err == nil && !bytes.Equal(text, last) {
-			if s, err := parseState(text); err == nil {
+			if s, err := ParseState(text); err == nil {
 				newest, parsed, last = text, s, text
 			}
 		}
@@ -154,8 +156,8 @@ type reported struct {
 }
 
 // report sends the resources if the agents' tokens differ from last, or if everything that belongs to the agents has become known.
-func (w *watch) report(s *state, last reported) reported {
-	resources, err := deriveResources(nil, s.nodes("managed"))
+func (w *Watch) report(s *State, last reported) reported {
+	resources, err := DeriveResources(nil, s.Nodes("managed"))
 	if err != nil {
 		return last // half-built states may be odd; the result reports remaining errors
 	}
@@ -175,8 +177,8 @@ func (w *watch) report(s *state, last reported) reported {
 	return now
 }
 
-// plan records what a build changes among the things that belong to agents. It is safe for concurrent use.
-type plan struct {
+// agentChanges records what a build changes among the things that belong to agents. It is safe for concurrent use.
+type agentChanges struct {
 	before map[string]json.RawMessage // the attributes of all instances before the build
 
 	mu      sync.Mutex
@@ -184,40 +186,42 @@ type plan struct {
 	ended   map[string]int    // how many steps of the change are complete
 }
 
-func newPlan(initial []byte) *plan {
-	p := &plan{planned: map[string]string{}, ended: map[string]int{}}
-	if s, err := parseState(initial); err == nil {
+func newAgentChanges(initial []byte) *agentChanges {
+	p := &agentChanges{planned: map[string]string{}, ended: map[string]int{}}
+	if s, err := ParseState(initial); err == nil {
 		p.before = s.instances()
 	}
 	return p
 }
 
 // event handles an event of Terraform: plans, which precede all changes, and changes that it made.
-func (p *plan) event(e event) {
-	switch e.resource {
+func (p *agentChanges) event(e Event) {
+	switch e.Resource {
 	case "coder_agent", "coder_app", "coder_script", "coder_env", devcontainer:
 	default:
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch e.kind {
+	switch e.Kind {
 	case "planned_change":
-		switch e.action {
+		switch e.Action {
 		case "read", "noop", "move":
 		default:
-			p.planned[e.addr] = e.action
+			p.planned[e.Addr] = e.Action
 		}
 	case "apply_complete":
-		p.ended[e.addr]++
+		p.ended[e.Addr]++
 	}
 }
 
 // outstanding reports whether s lacks anything that the plan makes and that belongs to agents.
-func (p *plan) outstanding(s *state) bool { return p.lacks(s, func(string) bool { return true }) }
+func (p *agentChanges) outstanding(s *State) bool {
+	return p.lacks(s, func(string) bool { return true })
+}
 
 // late reports whether s lacks such a change that Terraform has reported as complete.
-func (p *plan) late(s *state) bool {
+func (p *agentChanges) late(s *State) bool {
 	return p.lacks(s, func(addr string) bool { return p.ended[addr] >= steps(p.planned[addr]) })
 }
 
@@ -229,7 +233,7 @@ func steps(action string) int {
 	return 1
 }
 
-func (p *plan) lacks(s *state, counts func(addr string) bool) bool {
+func (p *agentChanges) lacks(s *State, counts func(addr string) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.planned) == 0 {

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"os"
@@ -146,7 +146,7 @@ func TestEffectsExist(t *testing.T) {
 	seen := map[string]bool{}
 	for test, paths := range effects {
 		file, name, named := strings.Cut(test, ": ")
-		text, err := os.ReadFile(filepath.Join("../..", filepath.FromSlash(file)))
+		text, err := os.ReadFile(filepath.Join("../../..", filepath.FromSlash(file)))
 		if err != nil {
 			t.Error(err)
 			continue

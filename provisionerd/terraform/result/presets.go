@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// checkPresetNames returns a fault if two presets have one name, or if two are the default. addresses are those of the presets.
-func checkPresetNames(t *template.Source, presets []*provisionerpb.Preset, addresses []string) error {
+// CheckPresetNames returns a fault if two presets have one name, or if two are the default. addresses are those of the presets.
+func CheckPresetNames(t *template.Source, presets []*provisionerpb.Preset, addresses []string) error {
 	names, main := map[string]string{}, ""
 	for i, preset := range presets {
 		place := t.Place(addresses[i])
@@ -33,8 +33,8 @@ func checkPresetNames(t *template.Source, presets []*provisionerpb.Preset, addre
 	return nil
 }
 
-// presetProblem returns what is wrong with the values of a preset, or "", and whether the cause is a parameter that is not known.
-func presetProblem(preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter, t *template.Source) (problem string, unknown bool) {
+// PresetProblem returns what is wrong with the values of a preset, or "", and whether the cause is a parameter that is not known.
+func PresetProblem(preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter, t *template.Source) (problem string, unknown bool) {
 	for _, v := range preset.GetParameters() {
 		i := slices.IndexFunc(parameters, func(p *provisionerpb.Parameter) bool { return p.GetName() == v.GetName() })
 		if i < 0 && slices.Contains(slices.Collect(maps.Values(t.Parameters)), v.GetName()) {
@@ -68,10 +68,10 @@ func refusal(p *provisionerpb.Parameter, value string) string {
 	return cmp.Or(diags[0].Detail, diags[0].Summary)
 }
 
-// hidesParameters reports whether modules declare parameters that the plan does not have.
-func (p *planned) hidesParameters() bool {
+// HidesParameters reports whether modules declare parameters that the plan does not have.
+func (p *Plan) HidesParameters() bool {
 	seen := map[string]bool{}
-	for _, n := range p.data {
+	for _, n := range p.Data {
 		seen[n.dataAddress()] = true
 	}
 	for address := range p.config.declared {
@@ -82,8 +82,8 @@ func (p *planned) hidesParameters() bool {
 	return false
 }
 
-// prebuildWarnings returns warnings of workspaces that cannot be prepared.
-func prebuildWarnings(place string, preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter) (lines []string) {
+// PrebuildWarnings returns warnings of workspaces that cannot be prepared.
+func PrebuildWarnings(place string, preset *provisionerpb.Preset, parameters []*provisionerpb.Parameter) (lines []string) {
 	if preset.GetPrebuilds() == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"bytes"
@@ -19,16 +19,16 @@ import (
 // agentNamespace makes ids for scripts that are attributes of an agent and not resources of their own.
 var agentNamespace = uuid.MustParse("8f5ab5cf-6b0a-4a08-9ff3-6f2c6a3d0b0e")
 
-// deriveResources turns resource instances into what users and agents see of a workspace. Agents belong to the resource that depends on
+// DeriveResources turns resource instances into what users and agents see of a workspace. Agents belong to the resource that depends on
 // them most directly; an agent that nothing depends on (yet) gets a resource of its own with the type coder_agent. The result is sorted and
 // the same for the same nodes. Errors begin with the place in t, the template.
-func deriveResources(t *template.Source, nodes []node) ([]*provisionerpb.Resource, error) {
+func DeriveResources(t *template.Source, nodes []Node) ([]*provisionerpb.Resource, error) {
 	resources, _, err := deriveAll(t, nodes)
 	return resources, err
 }
 
-// deriveAll returns the resources as deriveResources does, and the addresses of what names an agent or resource that is not there.
-func deriveAll(t *template.Source, nodes []node) (resources []*provisionerpb.Resource, strays []string, err error) {
+// deriveAll returns the resources as DeriveResources does, and the addresses of what names an agent or resource that is not there.
+func deriveAll(t *template.Source, nodes []Node) (resources []*provisionerpb.Resource, strays []string, err error) {
 	d := deriver{t: t, nodes: nodes, ids: map[string]bool{}}
 	for i, n := range nodes {
 		if strings.HasPrefix(n.typ, "coder_") && n.typ != externalAgent {
@@ -76,14 +76,14 @@ const externalAgent = "coder_external_agent"
 const devcontainer = "coder_devcontainer"
 
 type owner struct {
-	node     *node
+	node     *Node
 	id       string
 	resource *provisionerpb.Resource
 }
 
 type deriver struct {
 	t      *template.Source
-	nodes  []node
+	nodes  []Node
 	owners []owner
 	loose  []*provisionerpb.Resource // for agents without an owner
 	ids    map[string]bool           // of the agents
@@ -114,7 +114,7 @@ func (d *deriver) agents() error {
 		if err := d.devcontainers(n, a, names); err != nil {
 			return err
 		}
-		if o := d.ownerOf(n, uuidText(a.Id)); o != nil {
+		if o := d.ownerOf(n, UUIDText(a.Id)); o != nil {
 			o.resource.Agents = append(o.resource.Agents, a)
 			continue
 		}
@@ -124,7 +124,7 @@ func (d *deriver) agents() error {
 }
 
 // admit names an agent, of a coder_agent or a coder_devcontainer, and attaches what belongs to it.
-func (d *deriver) admit(n *node, a *provisionerpb.Agent, names map[string]string) error {
+func (d *deriver) admit(n *Node, a *provisionerpb.Agent, names map[string]string) error {
 	if n.index != nil && len(indexText(n.index)) > 0 && d.count(n.address()) > 1 {
 		a.Name += "-" + indexText(n.index)
 	}
@@ -133,7 +133,7 @@ func (d *deriver) admit(n *node, a *provisionerpb.Agent, names map[string]string
 			other, d.t.Place(other), n.address()))
 	}
 	names[strings.ToLower(a.Name)] = n.address()
-	d.ids[uuidText(a.Id)] = true
+	d.ids[UUIDText(a.Id)] = true
 	return d.attach(n, a)
 }
 
@@ -141,10 +141,10 @@ func (d *deriver) admit(n *node, a *provisionerpb.Agent, names map[string]string
 const maxDevcontainers = 16
 
 // devcontainers adds the dev containers of an agent, and the agents that run in them.
-func (d *deriver) devcontainers(parent *node, a *provisionerpb.Agent, names map[string]string) error {
+func (d *deriver) devcontainers(parent *Node, a *provisionerpb.Agent, names map[string]string) error {
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if n.typ != devcontainer || !belongs(n, parent.address(), uuidText(a.Id)) {
+		if n.typ != devcontainer || !belongs(n, parent.address(), UUIDText(a.Id)) {
 			continue
 		}
 		c, err := newDevcontainer(n, a)
@@ -175,7 +175,7 @@ func (d *deriver) count(address string) (count int) {
 // ownerOf returns the resource to which an agent belongs, or nil. If the agent has a coder_external_agent, it is that. Otherwise candidates
 // are all resources that depend on the agent. The owner depends on no other candidate, and is the first such by address; among its
 // instances, the one with the agent's index.
-func (d *deriver) ownerOf(n *node, id string) *owner {
+func (d *deriver) ownerOf(n *Node, id string) *owner {
 	address := n.address()
 	for i := range d.owners {
 		if o := &d.owners[i]; o.node.typ == externalAgent && belongs(o.node, address, id) {
@@ -212,7 +212,7 @@ type belonging struct {
 
 // belongs reports whether something belongs to the agent with an address and an id. In a plan the id is not known: what depends on a dev
 // container then belongs to the agent in it, not to the one that starts it.
-func belongs(n *node, agent, id string) bool {
+func belongs(n *Node, agent, id string) bool {
 	var of belonging
 	if json.Unmarshal(n.attrs, &of) != nil || of.AgentID == "" {
 		inside := slices.ContainsFunc(n.deps, isDevcontainer)
@@ -227,8 +227,8 @@ func isDevcontainer(address string) bool {
 }
 
 // attach adds an agent's apps, scripts and variables, which are separate resources, to the agent.
-func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
-	id := uuidText(a.Id)
+func (d *deriver) attach(n *Node, a *provisionerpb.Agent) error {
+	id := UUIDText(a.Id)
 	var envs []agentEnv
 	for i := range d.nodes {
 		m := &d.nodes[i]
@@ -260,7 +260,7 @@ func (d *deriver) attach(n *node, a *provisionerpb.Agent) error {
 }
 
 // at puts the place of a node before an error about it.
-func (d *deriver) at(n *node, err error) error {
+func (d *deriver) at(n *Node, err error) error {
 	return fmt.Errorf("%s: %w", d.t.Place(n.address()), err)
 }
 
@@ -375,7 +375,7 @@ func (d *deriver) metadata() {
 
 // metadataTarget returns the resource with the id. If several have it, or the id is not known yet, it returns the one that the node depends
 // on most directly.
-func (d *deriver) metadataTarget(n *node, id string) *provisionerpb.Resource {
+func (d *deriver) metadataTarget(n *Node, id string) *provisionerpb.Resource {
 	var byID, byDep []owner
 	for _, o := range d.owners {
 		if !slices.Contains(n.deps, o.node.address()) {
@@ -419,14 +419,15 @@ func text(v any) string {
 // errAgentID reports a state whose agent has no usable id.
 var errAgentID = errors.New("the agent's id is not a UUID")
 
-// resourcesOf derives the resources of a state as deriveAll does, or none if there is no state.
-func resourcesOf(t *template.Source, text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
+// ReadResources derives the resources of a raw state as DeriveResources does, or none if there is no state. strays are the addresses of what
+// names an agent or resource that is not there.
+func ReadResources(t *template.Source, text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil, nil
 	}
-	s, err := parseState(text)
+	s, err := ParseState(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	return deriveAll(t, s.nodes("managed"))
+	return deriveAll(t, s.Nodes("managed"))
 }

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"encoding/json"
@@ -18,8 +18,8 @@ func appLabel(app *provisionerpb.App, agent, workspace, owner string) string {
 	return strings.Join([]string{app.GetSlug(), agent, workspace, owner}, "--")
 }
 
-// checkSlugs returns a fault if two apps of a planned template have one slug.
-func checkSlugs(t *template.Source, resources []node) error {
+// CheckSlugs returns a fault if two apps of a planned template have one slug.
+func CheckSlugs(t *template.Source, resources []Node) error {
 	places := map[string]string{}
 	for _, n := range resources {
 		var app struct {
@@ -37,8 +37,8 @@ func checkSlugs(t *template.Source, resources []node) error {
 	return nil
 }
 
-// checkLabels returns a fault if an app of its own host can have none, however short the names of the workspace and its owner are.
-func checkLabels(resources []*provisionerpb.Resource) error {
+// CheckLabels returns a fault if an app of its own host can have none, however short the names of the workspace and its owner are.
+func CheckLabels(resources []*provisionerpb.Resource) error {
 	for agent := range agentsOf(resources) {
 		for _, app := range agent.GetApps() {
 			if n := len(appLabel(app, agent.GetName(), "w", "o")); app.GetSubdomain() && n > maxLabel {
@@ -50,8 +50,8 @@ func checkLabels(resources []*provisionerpb.Resource) error {
 	return nil
 }
 
-// appWarnings says which apps of a started workspace are not to be had.
-func appWarnings(resources []*provisionerpb.Resource, m *provisionerpb.Metadata) (lines []string) {
+// AppWarnings returns, as lines for the log, which apps of a started workspace cannot be opened.
+func AppWarnings(resources []*provisionerpb.Resource, m *provisionerpb.Metadata) (lines []string) {
 	for agent := range agentsOf(resources) {
 		places := map[string]string{}
 		for _, app := range agent.GetApps() {

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"cmp"
@@ -12,16 +12,17 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
-// state is the part of Terraform's raw state that we read.
-type state struct {
+// State is the part of Terraform's raw state that we read.
+type State struct {
 	Version   int                    `json:"version"`
 	Serial    uint64                 `json:"serial"`
 	Lineage   string                 `json:"lineage"`
-	Outputs   map[string]stateOutput `json:"outputs"`
+	Outputs   map[string]StateOutput `json:"outputs"`
 	Resources []stateResource        `json:"resources"`
 }
 
-type stateOutput struct {
+// StateOutput is an output of the root module.
+type StateOutput struct {
 	Value json.RawMessage `json:"value"`
 }
 
@@ -43,9 +44,9 @@ type stateInstance struct {
 // errNotState reports that bytes are not a complete state.
 var errNotState = errors.New("not a complete Terraform state")
 
-// parseState parses a raw state. Terraform writes its state in place, so the file may be incomplete.
-func parseState(text []byte) (*state, error) {
-	var s state
+// ParseState parses a raw state. Terraform writes its state in place, so the file may be incomplete.
+func ParseState(text []byte) (*State, error) {
+	var s State
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotState, err)
 	}
@@ -55,14 +56,14 @@ func parseState(text []byte) (*state, error) {
 	return &s, nil
 }
 
-// newestOf returns the newest complete state, or nil. earlier is a state that was read before the others: a file may be torn because
+// Newest returns the newest complete state, or nil. earlier is a state that was read before the others: a file may be torn because
 // Terraform was killed while writing it, or hold an older state that was written again. States of different lineages cannot be compared;
 // the later one wins.
-func newestOf(earlier []byte, later ...[]byte) []byte {
+func Newest(earlier []byte, later ...[]byte) []byte {
 	var newest []byte
-	var last *state
+	var last *State
 	for _, text := range append([][]byte{earlier}, later...) {
-		s, err := parseState(text)
+		s, err := ParseState(text)
 		if err != nil {
 			continue
 		}
@@ -73,8 +74,8 @@ func newestOf(earlier []byte, later ...[]byte) []byte {
 	return newest
 }
 
-// node is one resource instance, from a state or a plan.
-type node struct {
+// Node is one resource instance, from a state or a plan.
+type Node struct {
 	module string // "module.a.module.b", without indexes
 	typ    string
 	name   string
@@ -84,23 +85,23 @@ type node struct {
 }
 
 // address returns the node's address without indexes.
-func (n node) address() string {
+func (n Node) address() string {
 	if n.module == "" {
 		return n.typ + "." + n.name
 	}
 	return n.module + "." + n.typ + "." + n.name
 }
 
-// nodes returns the managed resources, or with mode "data" the data sources, sorted by address and index.
-func (s *state) nodes(mode string) []node { return s.nodesOf(mode, nil) }
+// Nodes returns the resource instances of a mode, "managed" or "data" for data sources, sorted by address and index.
+func (s *State) Nodes(mode string) []Node { return s.nodesOf(mode, nil) }
 
 // nodesWith returns the managed resources with other attributes, by the addresses that Terraform writes.
-func (s *state) nodesWith(attrs map[string]json.RawMessage) []node {
+func (s *State) nodesWith(attrs map[string]json.RawMessage) []Node {
 	return s.nodesOf("managed", attrs)
 }
 
-func (s *state) nodesOf(mode string, attrs map[string]json.RawMessage) []node {
-	var all []node
+func (s *State) nodesOf(mode string, attrs map[string]json.RawMessage) []Node {
+	var all []Node
 	for _, r := range s.Resources {
 		if r.Mode != mode {
 			continue
@@ -112,7 +113,7 @@ func (s *state) nodesOf(mode string, attrs map[string]json.RawMessage) []node {
 			if other := attrs[tfstate.Address(r.Module, r.Type, r.Name, instance.IndexKey)]; other != nil {
 				instance.Attributes = other
 			}
-			n := node{module: stripIndexes(r.Module), typ: r.Type, name: r.Name, index: instance.IndexKey, attrs: instance.Attributes}
+			n := Node{module: stripIndexes(r.Module), typ: r.Type, name: r.Name, index: instance.IndexKey, attrs: instance.Attributes}
 			for _, dep := range instance.Dependencies {
 				n.deps = append(n.deps, stripIndexes(dep))
 			}
@@ -124,7 +125,7 @@ func (s *state) nodesOf(mode string, attrs map[string]json.RawMessage) []node {
 }
 
 // instances returns the attributes of the managed resource instances in s, by the addresses that Terraform writes.
-func (s *state) instances() map[string]json.RawMessage {
+func (s *State) instances() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for _, r := range s.Resources {
 		for _, i := range r.Instances {
@@ -136,8 +137,8 @@ func (s *state) instances() map[string]json.RawMessage {
 	return all
 }
 
-func sortNodes(nodes []node) {
-	slices.SortStableFunc(nodes, func(a, b node) int {
+func sortNodes(nodes []Node) {
+	slices.SortStableFunc(nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(a.address(), b.address()), compareIndex(a.index, b.index))
 	})
 }

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"sync"
@@ -7,20 +7,20 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// touched is the list of what a job has begun to change. The sink also keeps it, beside the job's journal: whatever finds the remains of a
+// Changes is the list of what a job has begun to change. The sink also keeps it, beside the job's journal: whatever finds the remains of a
 // killed job must be able to name what the state may lack. It is safe for concurrent use.
-type touched struct {
+type Changes struct {
 	sink job.Sink
 
 	mu    sync.Mutex
 	steps []*provisionerpb.Change
 }
 
-// newTouched returns an empty list that passes each step to sink, too.
-func newTouched(sink job.Sink) *touched { return &touched{sink: sink} }
+// NewChanges returns an empty list that passes each step to sink, too.
+func NewChanges(sink job.Sink) *Changes { return &Changes{sink: sink} }
 
-// event handles an event of Terraform.
-func (t *touched) event(e event) {
+// Event handles an event of Terraform.
+func (t *Changes) Event(e Event) {
 	step := changeOf(e)
 	if step == nil {
 		return
@@ -32,9 +32,9 @@ func (t *touched) event(e event) {
 }
 
 // changeOf returns the step that an event reports, or nil.
-func changeOf(e event) *provisionerpb.Change {
-	step := &provisionerpb.Change{Address: e.addr, Creates: e.action == "create"}
-	switch e.kind {
+func changeOf(e Event) *provisionerpb.Change {
+	step := &provisionerpb.Change{Address: e.Addr, Creates: e.Action == "create"}
+	switch e.Kind {
 	case "apply_start":
 	case "apply_complete":
 		step.End = provisionerpb.Change_END_COMPLETE
@@ -43,14 +43,14 @@ func changeOf(e event) *provisionerpb.Change {
 	default:
 		return nil
 	}
-	if e.addr == "" {
+	if e.Addr == "" {
 		return nil
 	}
 	return step
 }
 
-// all returns the steps so far.
-func (t *touched) all() []*provisionerpb.Change {
+// All returns the steps so far.
+func (t *Changes) All() []*provisionerpb.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.steps[:len(t.steps):len(t.steps)]

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"bufio"
@@ -12,32 +12,32 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
-// planned is the content of a plan.
-type planned struct {
-	resources []node // managed, with their dependencies
-	data      []node
-	graph     map[string][]string
+// Plan is what a plan of the whole template contains.
+type Plan struct {
+	Resources []Node              // managed, with their dependencies
+	Data      []Node              // data sources
+	Graph     map[string][]string // which addresses each depends on directly
 	config    configuration
 }
 
-// readPlanned reads a plan that Terraform shows. A plan contains no dependencies: these come from the graph of the template.
-func readPlanned(shown *tfjson.Plan, graph map[string][]string) (p planned, err error) {
-	p = planned{graph: graph, config: configurationOf(shown)}
+// ReadPlan reads a plan that Terraform shows. A plan contains no dependencies: these come from the graph of the template.
+func ReadPlan(shown *tfjson.Plan, graph map[string][]string) (p Plan, err error) {
+	p = Plan{Graph: graph, config: configurationOf(shown)}
 	if shown.PlannedValues != nil {
-		if p.resources, err = planNodes(shown.PlannedValues.RootModule, tfjson.ManagedResourceMode, graph); err != nil {
-			return planned{}, err
+		if p.Resources, err = planNodes(shown.PlannedValues.RootModule, tfjson.ManagedResourceMode, graph); err != nil {
+			return Plan{}, err
 		}
 	}
 	if shown.PriorState != nil && shown.PriorState.Values != nil {
-		if p.data, err = planNodes(shown.PriorState.Values.RootModule, tfjson.DataResourceMode, graph); err != nil {
-			return planned{}, err
+		if p.Data, err = planNodes(shown.PriorState.Values.RootModule, tfjson.DataResourceMode, graph); err != nil {
+			return Plan{}, err
 		}
 	}
 	return p, nil
 }
 
-// plannedCost returns the sum of the daily costs in a plan, as far as they are known.
-func plannedCost(shown *tfjson.Plan) (cost int64, err error) {
+// Cost returns the sum of the daily costs (coder_metadata) in a plan, as far as they are known.
+func Cost(shown *tfjson.Plan) (cost int64, err error) {
 	if shown.PlannedValues == nil {
 		return 0, nil
 	}
@@ -57,11 +57,11 @@ func plannedCost(shown *tfjson.Plan) (cost int64, err error) {
 }
 
 // planNodes returns the resource instances below a module of a plan.
-func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[string][]string) ([]node, error) {
+func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[string][]string) ([]Node, error) {
 	if module == nil {
 		return nil, nil
 	}
-	var all []node
+	var all []Node
 	for _, resource := range module.Resources {
 		if resource.Mode != mode {
 			continue
@@ -70,7 +70,7 @@ func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[s
 		if err != nil {
 			return nil, fmt.Errorf("read plan: %w", err)
 		}
-		n := node{module: stripIndexes(module.Address), typ: resource.Type, name: resource.Name, index: resource.Index, attrs: attrs}
+		n := Node{module: stripIndexes(module.Address), typ: resource.Type, name: resource.Name, index: resource.Index, attrs: attrs}
 		if number, ok := n.index.(json.Number); ok {
 			n.index, _ = number.Float64()
 		}
@@ -110,8 +110,9 @@ func reach(graph map[string][]string, from string) []string {
 // maxGraph bounds the output of `terraform graph`.
 const maxGraph = 32 << 20
 
-// parseGraph reads the edges of the resource graph that Terraform writes for Graphviz, in lines like "a.b" -> "c.d";
-func parseGraph(dot []byte) (map[string][]string, error) {
+// ParseGraph reads the edges of the resource graph that Terraform writes for Graphviz, in lines like "a.b" -> "c.d"; its result has the
+// addresses that each depends on directly. The error is about a graph that is too large.
+func ParseGraph(dot []byte) (map[string][]string, error) {
 	if len(dot) > maxGraph {
 		return nil, errors.New("terraform graph: the template is too large")
 	}

@@ -1,4 +1,4 @@
-package terraform
+package result
 
 import (
 	"cmp"
@@ -60,7 +60,7 @@ const maxVolumes = 16
 var displayApps = []string{"vscode", "vscode_insiders", "web_terminal", "ssh_helper", "port_forwarding_helper"}
 
 // newAgent reads a coder_agent. In a plan it has neither an id nor a token.
-func newAgent(n *node) (*provisionerpb.Agent, error) {
+func newAgent(n *Node) (*provisionerpb.Agent, error) {
 	var attrs agentAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return nil, fmt.Errorf("read %s: %w", n.address(), err)
@@ -156,7 +156,7 @@ type devcontainerAttributes struct {
 
 // newDevcontainer reads a coder_devcontainer of an agent. The agent in it has the parent's rights and its display apps. In a plan there are
 // no ids.
-func newDevcontainer(n *node, parent *provisionerpb.Agent) (*provisionerpb.Devcontainer, error) {
+func newDevcontainer(n *Node, parent *provisionerpb.Agent) (*provisionerpb.Devcontainer, error) {
 	var attrs devcontainerAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return nil, fmt.Errorf("read %s: %w", n.address(), err)
@@ -214,7 +214,7 @@ type appAttributes struct {
 	} `json:"healthcheck"`
 }
 
-func addApp(n *node, a *provisionerpb.Agent, place string) error {
+func addApp(n *Node, a *provisionerpb.Agent, place string) error {
 	var attrs appAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return err
@@ -245,7 +245,7 @@ type scriptAttributes struct {
 	LogPath          string `json:"log_path"`
 }
 
-func addScript(n *node, a *provisionerpb.Agent) error {
+func addScript(n *Node, a *provisionerpb.Agent) error {
 	var attrs scriptAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return err
@@ -267,8 +267,8 @@ func idBytes(text string) []byte {
 	return id[:]
 }
 
-// uuidText returns the usual form of a UUID's 16 bytes, or "" for anything else.
-func uuidText(raw []byte) string {
+// UUIDText returns the usual form of a UUID's 16 bytes, or "" for anything else.
+func UUIDText(raw []byte) string {
 	id, err := uuid.FromBytes(raw)
 	if err != nil {
 		return ""
