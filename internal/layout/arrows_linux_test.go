@@ -29,11 +29,12 @@ var floors = []struct {
 	{"coordinator/client", 2, "client bounds receive run dialserver"},
 	{"coordinator/peering", 1, "outbox probe link"},
 	{"coordinator/protocol", 1, "conn hello protocol link pipe"},
-	{"provisionerd/terraform", 42, `
-		host_unix dirs vendored binary registries extract mirrorproxy visible cgroup_linux spacelimits
-		namespaces phases env accounts terraform isolation etc limits grant slot claim gate_linux cache gate
-		build import jobfiles recover follow_linux plan evaluate rundir share rehearse follow spaces replace
-		process gate_unix worker
+	{"provisionerd/terraform", 5, `
+		extract binary gate gate_unix host_unix dirs visible accounts joblimits env isolation claim
+		registries notes gate_linux request jobfile host phases worker cliconfig cgroup_linux namespaces
+		look grant share vendored mirrorproxy confine etc follow_linux follow defaultlimits slot limits
+		cache runner plan replace import rehearse jobfiles jobtime spaces process build rundir recover
+		terraform evaluate
 	`},
 	{"provisionerd/terraform/result", 3, `
 		marks log error state diagnostic resources tags params removed agents plan support output changes

@@ -308,3 +308,9 @@ func hostLines(file, without string) []byte {
 	}
 	return out.Bytes()
 }
+
+// account is the account that a sandbox runs as, as its programs see it.
+type account struct {
+	name, home, shell string
+	uid               int // 0 means our own
+}

@@ -6,54 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
-	"github.com/codermesh/codermesh/v2/internal/disk"
 	"github.com/codermesh/codermesh/v2/internal/fault"
-	"github.com/codermesh/codermesh/v2/internal/tty"
-	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
-
-var errCanceled = errors.New("the job was canceled")
-
-// provisionersDisk begins the sentences about disks that take no more data.
-const provisionersDisk = "The provisioner's disk"
-
-// failed returns the result of a job that could not do its work.
-func (e *Executor) failed(err error) *provisionerpb.Result {
-	err = disk.Explain(err, provisionersDisk, e.disks()...)
-	res := &provisionerpb.Result{Error: tty.Clean(err.Error())}
-	if coded, ok := errors.AsType[*result.Error](err); ok {
-		res.ErrorCode = coded.Code
-	}
-	return res
-}
-
-// disks lists folders whose disks may be full.
-func (e *Executor) disks() []string { return []string{e.runDir, e.opts.CacheDir, e.opts.WorkspacesDir} }
-
-// runner runs one job.
-type runner struct {
-	e     *Executor
-	slot  *slot
-	offer *provisionerpb.Offer
-	run   job.Run
-	log   *result.Log
-	stop  <-chan struct{}
-	bare  bool // the source alone is enough, and is not initialized
-
-	inModules bool // an error was about a module of a registry, or about the version of Terraform
-}
 
 // build runs a workspace build: one Terraform process.
 func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) *provisionerpb.Result {
@@ -62,7 +26,7 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 	err := r.buildInto(ctx, work, outcome)
 	res := &provisionerpb.Result{}
 	if err != nil {
-		res = r.e.failed(err)
+		res = r.failed(err)
 	}
 	res.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: outcome}
 	r.log.Enter(result.StageCleanup)
@@ -80,7 +44,7 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 
 func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBuild, outcome *provisionerpb.BuildResult) error {
 	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Preparing the template")
-	t, err := r.e.cache.open(ctx, r)
+	t, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -250,127 +214,4 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	if tainted := work.GetTainted(); len(tainted) > 0 {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "An earlier build began these resources and did not finish them. They are made anew: %s.", strings.Join(tainted, ", "))
 	}
-}
-
-// fill makes the slot's working folder: the source, with other content for some of its files, a link to what init made (unless linked is false),
-// variables and state. The folder is new, and is given to the job only when complete.
-func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
-	dir := r.slot.work()
-	r.slot.halt()
-	if err := r.slot.renew(dir); err != nil {
-		return err
-	}
-	keep := func(name string) bool {
-		_, other := content[name]
-		return !other && name != ".terraform" && (linked || name != lockName)
-	}
-	if err := copyTree(t.Dir, dir, r.slot.own, keep); err != nil {
-		return err
-	}
-	values, err := t.VariablesFile(variables)
-	if err != nil {
-		return err
-	}
-	files := map[string][]byte{result.VariablesFile: values}
-	if len(state) > 0 {
-		files["terraform.tfstate"] = state
-	}
-	for name, text := range content {
-		files[name] = text
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return fmt.Errorf("open slot: %w", err)
-	}
-	defer root.Close()
-	for name, text := range files {
-		if err := writeNew(root, name, text); err != nil {
-			return err
-		}
-		if err := r.slot.own(filepath.Join(dir, name)); err != nil {
-			return err
-		}
-	}
-	g := grant{}
-	if _, err := os.Lstat(filepath.Join(t.Dir, ".terraform")); linked && err == nil {
-		g.read = []string{t.Dir}
-		if err := root.Symlink(filepath.Join(t.Dir, ".terraform"), ".terraform"); err != nil {
-			return fmt.Errorf("link template: %w", err)
-		}
-	}
-	if err := r.slot.own(dir); err != nil {
-		return err
-	}
-	return r.slot.allow(r.e.withDocker(g, t))
-}
-
-// writeNew writes a file that does not exist yet.
-func writeNew(root *os.Root, name string, text []byte) error {
-	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	_, err = file.Write(text)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
-}
-
-// terraform runs one command in the slot, with an environment from slot.serve.
-func (r *runner) terraform(ctx context.Context, env map[string]string, command func(context.Context, *tfexec.Terraform) error) error {
-	tf := r.slot.tf
-	if err := r.slot.equip(env); err != nil {
-		return err
-	}
-	tf.SetStderr(result.NewStderr(r.log))
-	defer discardOutput(tf)
-	return r.slot.bounded(ctx, func(ctx context.Context) error {
-		return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
-	})
-}
-
-// commandError describes the failure of a Terraform command for users. t may be nil.
-func (r *runner) commandError(doing string, err error, out *result.Output, t *template.Source) error {
-	if limit, ok := errors.AsType[*fault.Error](err); ok {
-		return limit
-	}
-	if stopped(r.stop) || errors.Is(err, context.Canceled) {
-		return errCanceled
-	}
-	diags := out.Diagnostics()
-	if len(diags) == 0 {
-		return fmt.Errorf("%s: Terraform ended without a reason: %w", doing, err)
-	}
-	texts, code, inModules := result.Explain(diags, t)
-	r.inModules = r.inModules || inModules
-	said := strings.Join(texts, "\n")
-	for _, hint := range []string{hintAbout(said), r.hintAboutProcesses(said)} {
-		if hint != "" {
-			texts = append(texts, hint)
-		}
-	}
-	if end := r.slot.workerEnd(); end != "" {
-		texts = append(texts, "The process that serves the coder provider ended during the job: "+end)
-	}
-	failure := fault.New(fault.Invalid, "%s", result.CleanLine(strings.Join(texts, "\n")))
-	if code != "" {
-		return &result.Error{Code: code, Err: failure}
-	}
-	return failure
-}
-
-// hintAbout returns a remedy for errors caused by the confinement of templates, or "" for other errors.
-func hintAbout(text string) string {
-	lower := strings.ToLower(text)
-	switch {
-	case strings.Contains(text, "config_path") && strings.Contains(text, "invalid path"):
-		return "Jobs have a home folder of their own, without the provisioner's ~/.kube/config. " +
-			"Give them the file with --provisioner-file .kube/config=/etc/codermesh/kubeconfig of the provisioner or the server."
-	case strings.Contains(text, "CODER_WORKSPACES_DIR: "):
-		return `This template starts workspaces on the provisioner's host in the way of an earlier version. Push the starter "process" of this version, or see docs/provisioners.md.`
-	case strings.Contains(lower, "docker") && (strings.Contains(lower, "permission denied") || strings.Contains(lower, "cannot connect")):
-		return "Docker's socket is given to templates that use a docker provider, from --provisioner-docker-socket of the provisioner, which must be able to use it."
-	}
-	return ""
 }

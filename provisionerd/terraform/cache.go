@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,9 +29,6 @@ import (
 // unusedFor is how long a template version stays in the cache without a job.
 const unusedFor = 30 * 24 * time.Hour
 
-// tidyEvery is the minimum time between two searches for unused versions.
-const tidyEvery = time.Hour
-
 var errInitTimeout = errors.New("terraform init took too long")
 
 // maxRemembered bounds the analyses kept in memory.
@@ -39,8 +37,12 @@ const maxRemembered = 256
 // cache holds template versions, unpacked and initialized, by the hash of their source. A version's folder appears
 // complete or not at all and never changes afterwards, so that processes can share the cache.
 type cache struct {
-	dir string
-	e   *Executor
+	dir         string
+	host        *host
+	log         *slog.Logger
+	initEnv     map[string]string // of init, in addition to the host's
+	cli         cliConfig
+	initTimeout time.Duration
 
 	opened *prometheus.CounterVec // result: hit, miss
 	init   prometheus.Histogram
@@ -55,16 +57,30 @@ type cacheEntry struct {
 	template *template.Source
 }
 
-func newCache(dir string, e *Executor) *cache {
+// opening is what the cache needs of a job to make its template.
+type opening struct {
+	sum    string                                       // of the source archive, SHA-256 in hex
+	source func(context.Context) (io.ReadCloser, error) // opens that archive
+	bare   bool                                         // without what init would make
+	slot   *slot                                        // where init runs
+	log    *result.Log                                  // of the job
+	stop   <-chan struct{}                              // closed when the job is asked to stop
+	// explain describes the failure of a Terraform command for users.
+	explain func(doing string, err error, out *result.Output) error
+}
+
+// newCache returns the cache of a host's cache folder, and registers its metrics unless metrics is nil.
+func newCache(h *host, cli cliConfig, initTimeout time.Duration, metrics prometheus.Registerer) *cache {
 	c := &cache{
-		dir: dir, e: e, entries: map[string]*cacheEntry{},
+		dir: filepath.Join(h.opts.CacheDir, "templates"), host: h, log: h.log, initEnv: initEnv(), cli: cli, initTimeout: initTimeout,
+		entries: map[string]*cacheEntry{},
 		opened: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "template_cache_total",
 			Help: "Templates that jobs opened, by result: hit when the version was unpacked and initialized already, else miss."}, []string{"result"}),
 		init: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "init_duration_seconds",
 			Help: "How long terraform init took.", Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}}),
 	}
-	if e.opts.Metrics != nil {
-		e.opts.Metrics.MustRegister(c.opened, c.init)
+	if metrics != nil {
+		metrics.MustRegister(c.opened, c.init)
 	}
 	c.removeUnused()
 	return c
@@ -84,7 +100,7 @@ func (c *cache) removeUnused() {
 	}
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		c.e.log.Warn("tidy template cache", "err", err)
+		c.log.Warn("tidy template cache", "err", err)
 		return
 	}
 	for _, entry := range entries {
@@ -97,22 +113,22 @@ func (c *cache) removeUnused() {
 			continue
 		}
 		if err := removeReadOnly(filepath.Join(c.dir, entry.Name())); err != nil {
-			c.e.log.Warn("tidy template cache", "err", err)
+			c.log.Warn("tidy template cache", "err", err)
 		}
 	}
 	if err := tidyStore(filepath.Dir(c.dir)); err != nil {
-		c.e.log.Warn("tidy template cache", "err", err)
+		c.log.Warn("tidy template cache", "err", err)
 	}
 }
 
 // open returns the job's template, from the cache or newly made. The returned template is shared and read-only.
-func (c *cache) open(ctx context.Context, r *runner) (*template.Source, error) {
-	sum := strings.ToLower(r.offer.GetSourceSha256())
+func (c *cache) open(ctx context.Context, o opening) (*template.Source, error) {
+	sum := strings.ToLower(o.sum)
 	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size {
 		return nil, fmt.Errorf("open template: the offer has no hash of the source")
 	}
-	key := sum[:40] + "-" + c.e.binary.product + "-" + c.e.binary.version
-	if r.bare {
+	key := sum[:40] + "-" + c.host.program.product + "-" + c.host.program.version
+	if o.bare {
 		key += "-bare" // without what init would make
 	}
 	entry := c.entry(key)
@@ -120,7 +136,7 @@ func (c *cache) open(ctx context.Context, r *runner) (*template.Source, error) {
 	case <-entry.busy:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-r.stop:
+	case <-o.stop:
 		return nil, errCanceled
 	}
 	defer func() { entry.busy <- struct{}{} }()
@@ -137,7 +153,7 @@ func (c *cache) open(ctx context.Context, r *runner) (*template.Source, error) {
 	} else {
 		c.opened.WithLabelValues("miss").Inc()
 		c.removeUnused()
-		if err := c.make(ctx, r, sum, dir); err != nil {
+		if err := c.make(ctx, o, sum, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -172,7 +188,7 @@ func (c *cache) touch(dir string) error {
 }
 
 // make unpacks and initializes a version beside the cache and moves it into place.
-func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error) {
+func (c *cache) make(ctx context.Context, o opening, sum, dir string) (err error) {
 	tmp := filepath.Join(c.dir, ".tmp-"+strings.ToLower(rand.Text()[:16]))
 	defer func() { err = errors.Join(err, removeReadOnly(tmp)) }()
 	src := filepath.Join(tmp, "src")
@@ -183,11 +199,11 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 		if d == tmp {
 			continue // init works in it, and must not replace what the daemon uses later
 		}
-		if err := r.slot.own(d); err != nil {
+		if err := o.slot.own(d); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
-	if err := c.unpack(ctx, r, sum, src); err != nil {
+	if err := c.unpack(ctx, o, sum, src); err != nil {
 		return err
 	}
 	t, err := template.Read(src)
@@ -200,8 +216,8 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
-	if t.NeedsInit && !r.bare {
-		err := phase(ctx, "terraform init", func(ctx context.Context) error { return c.initialize(ctx, r, tmp, src) })
+	if t.NeedsInit && !o.bare {
+		err := phase(ctx, "terraform init", func(ctx context.Context) error { return c.initialize(ctx, o, tmp, src) })
 		if err != nil {
 			return err
 		}
@@ -214,10 +230,10 @@ func (c *cache) make(ctx context.Context, r *runner, sum, dir string) (err error
 	if err := closeTree(src); err != nil {
 		return err
 	}
-	if t.NeedsInit && !r.bare {
+	if t.NeedsInit && !o.bare {
 		// If sharing fails the version works as well, but takes more disk space.
 		if err := share(filepath.Dir(c.dir), path.Join(versionsDir, filepath.Base(tmp), "src")); err != nil {
-			c.e.log.Warn("cannot share providers among templates", "err", err)
+			c.log.Warn("cannot share providers among templates", "err", err)
 		}
 	}
 	err = os.Rename(src, dir)
@@ -236,8 +252,8 @@ const (
 )
 
 // unpack fetches and extracts the source into dir and checks its hash.
-func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
-	source, err := r.run.Source(ctx)
+func (c *cache) unpack(ctx context.Context, o opening, sum, dir string) error {
+	source, err := o.source(ctx)
 	if err != nil {
 		return fmt.Errorf("fetch template: %w", err)
 	}
@@ -264,27 +280,27 @@ func (c *cache) unpack(ctx context.Context, r *runner, sum, dir string) error {
 
 // initialize runs `terraform init` in src and removes the hashes from the lock file, so that jobs do not read every
 // provider in full each time: the content of the cache was verified here.
-func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err error) {
-	r.log.Enter(result.StageInit)
-	pidFile := filepath.Join(c.e.runDir, "i"+filepath.Base(tmp))
-	command := filepath.Join(c.e.runDir, "x"+filepath.Base(tmp)) // the file of its sandbox
+func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err error) {
+	o.log.Enter(result.StageInit)
+	pidFile := filepath.Join(c.host.runDir, "i"+filepath.Base(tmp))
+	command := filepath.Join(c.host.runDir, "x"+filepath.Base(tmp)) // the file of its sandbox
 	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
-	for _, more := range []map[string]string{c.e.baseEnv, c.e.initEnv} {
+	for _, more := range []map[string]string{c.host.baseEnv, c.initEnv} {
 		for name, value := range more {
 			env[name] = value
 		}
 	}
-	g := grant{cgroup: r.slot.cgroup, write: []string{src, env["HOME"], env["TMPDIR"], r.slot.tmp()}}
+	g := grant{cgroup: o.slot.cgroup, write: []string{src, env["HOME"], env["TMPDIR"], o.slot.tmp()}}
 	delete(env, pluginCache)
 	env["GIT_CEILING_DIRECTORIES"] = tmp
-	closeProxy, err := c.configure(ctx, r, tmp, env, &g)
+	closeProxy, err := c.configure(ctx, o, tmp, env, &g)
 	if err != nil {
 		return err
 	}
 	defer closeProxy()
-	p := c.e.policyOf(c.e.isolation, r.slot.uid, g, pidFile)
+	p := c.host.policyOf(c.host.isolation, o.slot.uid, g, pidFile)
 	p.Dir, p.Env = src, environment(env)
-	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
+	if err := p.Store(command, c.host.opts.Worker[0]); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
@@ -292,29 +308,29 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 	if err != nil {
 		return err
 	}
-	attached, err := r.slot.serve(ctx, facts{transition: "start"}, pidFile)
+	attached, err := o.slot.serve(ctx, facts{transition: "start"}, pidFile)
 	if err != nil {
 		return err
 	}
 	env[sandbox.ReattachVariable] = attached[sandbox.ReattachVariable]
 	p.Env = environment(env)
-	if err := p.Store(command, c.e.opts.Worker[0]); err != nil {
+	if err := p.Store(command, c.host.opts.Worker[0]); err != nil {
 		return err
 	}
-	out := result.NewOutput(r.log, nil)
-	tf.SetStderr(result.NewStderr(r.log))
+	out := result.NewOutput(o.log, nil)
+	tf.SetStderr(result.NewStderr(o.log))
 	// A registry or a repository that does not answer must not hold the slot forever.
-	bounded, cancel := context.WithTimeoutCause(ctx, c.e.opts.InitTimeout, errInitTimeout)
+	bounded, cancel := context.WithTimeoutCause(ctx, c.initTimeout, errInitTimeout)
 	defer cancel()
 	began := time.Now()
-	err = r.slot.bounded(bounded, func(ctx context.Context) error {
-		return supervise(ctx, r.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
+	err = o.slot.bounded(bounded, func(ctx context.Context) error {
+		return supervise(ctx, o.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
 	})
-	if err != nil && ctx.Err() == nil && !stopped(r.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
-		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.e.opts.InitTimeout)
+	if err != nil && ctx.Err() == nil && !stopped(o.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
+		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.initTimeout)
 	}
 	if err != nil {
-		return r.commandError("initialize the template", err, out, nil)
+		return o.explain("initialize the template", err, out)
 	}
 	c.init.Observe(time.Since(began).Seconds())
 	return withoutHashes(src)
@@ -322,8 +338,8 @@ func (c *cache) initialize(ctx context.Context, r *runner, tmp, src string) (err
 
 // configure gives init its CLI configuration: the operator's, with a proxy in place of registries that need a token. The caller calls
 // closeProxy when init has ended.
-func (c *cache) configure(ctx context.Context, r *runner, tmp string, env map[string]string, g *grant) (closeProxy func(), err error) {
-	cli := c.e.cli
+func (c *cache) configure(ctx context.Context, o opening, tmp string, env map[string]string, g *grant) (closeProxy func(), err error) {
+	cli := c.cli
 	if cli.invalid != nil {
 		return nil, cli.invalid
 	}
@@ -336,7 +352,7 @@ func (c *cache) configure(ctx context.Context, r *runner, tmp string, env map[st
 			return "", fmt.Errorf("write terraform configuration: %w", err)
 		}
 		g.read = append(g.read, file)
-		return file, r.slot.own(file)
+		return file, o.slot.own(file)
 	}
 	text := cli.initText
 	if text == nil {

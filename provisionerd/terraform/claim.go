@@ -43,3 +43,12 @@ func changeInPlace(attributes map[string]*schema.Schema) {
 		}
 	}
 }
+
+// markOwner makes the provider declare everything about the workspace's owner as sensitive, and the tokens of agents as not.
+func markOwner(p *schema.Provider) {
+	for _, a := range p.DataSourcesMap["coder_workspace_owner"].Schema {
+		a.Sensitive = true
+	}
+	p.DataSourcesMap["coder_workspace"].Schema["name"].Sensitive = true
+	p.ResourcesMap["coder_agent"].Schema["token"].Sensitive = false
+}

@@ -79,3 +79,27 @@ func reachable(name string) (obstacle string, ok bool) {
 		}
 	}
 }
+
+// below reports whether name is dir or lies in it, with existing links resolved.
+func below(name, dir string) bool {
+	if resolved, err := filepath.EvalSymlinks(existing(dir)); err == nil {
+		dir = filepath.Join(resolved, strings.TrimPrefix(dir, existing(dir)))
+	}
+	if resolved, err := filepath.EvalSymlinks(existing(name)); err == nil {
+		name = filepath.Join(resolved, strings.TrimPrefix(name, existing(name)))
+	}
+	inside, err := filepath.Rel(dir, name)
+	return err == nil && filepath.IsLocal(inside)
+}
+
+// temporaryDirs are private to a sandbox with namespaces; otherwise they are the host's.
+var temporaryDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
+
+func makeDirs(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fault.New(fault.Unavailable, "the folder %s cannot be used: %w", dir, err)
+		}
+	}
+	return nil
+}

@@ -10,28 +10,14 @@ import (
 	"strings"
 )
 
-// etcFolder is what one sandbox with namespaces sees as /etc: a folder of the daemon's with copies of the small files, links, and mount points
-// for the rest. Bubblewrap takes longer for each mount than for the one before, and forty files are too many. The copies of live names follow the
-// host's.
-type etcFolder struct {
-	dir    string
-	mounts []string // the files and folders of the host to show in it
-}
-
-// account is the account that a sandbox runs as, as its programs see it.
-type account struct {
-	name, home, shell string
-	uid               int // 0 means our own
-}
-
 // maxEtcCopy is the size in bytes up to which a file is copied.
 const maxEtcCopy = 1 << 20
 
 // writeEtc makes dir the /etc of a sandbox, or brings it up to date. No sandbox may use it.
-func (e *Executor) writeEtc(dir string, a account) (*etcFolder, error) {
-	v := e.hostFiles()
-	e.etc.Lock()
-	defer e.etc.Unlock()
+func (h *host) writeEtc(dir string, a account) (*etcFolder, error) {
+	v := h.hostFiles()
+	h.etc.Lock()
+	defer h.etc.Unlock()
 	f := etcFolder{dir: dir}
 	wanted := map[string]bool{dir: true}
 	place := func(name string) (string, error) {
@@ -83,7 +69,7 @@ func (e *Executor) writeEtc(dir string, a account) (*etcFolder, error) {
 			return nil, fmt.Errorf("prepare /etc: %w", err)
 		}
 	}
-	for _, name := range slices.Concat(e.isolation.mirrors, e.serviceAccount(), []string{e.binary.path, e.opts.Worker[0]}) { // which policies show
+	for _, name := range slices.Concat(h.isolation.mirrors, h.serviceAccount(), []string{h.program.path, h.opts.Worker[0]}) { // which policies show
 		info, err := os.Stat(name)
 		if err != nil || !inEtc(name) {
 			continue
@@ -168,3 +154,7 @@ func tidyEtc(dir string, wanted map[string]bool) error {
 		return nil
 	})
 }
+
+// liveNames are the files of /etc that follow the host's while a workspace runs: names of hosts and accounts. Hosts replace these files, when they
+// change networks or get new accounts, and a file that is mounted would stay the old one.
+var liveNames = []string{"resolv.conf", "hosts", "nsswitch.conf", "passwd", "group"}

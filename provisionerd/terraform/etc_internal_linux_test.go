@@ -12,17 +12,17 @@ import (
 // longer shown, and that every account may read it.
 func TestWriteEtc(t *testing.T) {
 	t.Parallel()
-	e := &Executor{opts: Options{Worker: []string{"/nonexistent"}}}
+	h := &host{opts: hostOptions{Worker: []string{"/nonexistent"}}}
 	shown := visible{
 		paths: []string{"/usr", "/etc/passwd", "/etc/group", "/etc/hosts", "/etc/ssl/certs", "/etc/gone"},
 		links: []link{{"/etc/mtab", "../proc/self/mounts"}, {"/bin", "usr/bin"}},
 	}
 	look := func() visible { return shown }
-	e.looked.Store(&look)
+	h.looked.Store(&look)
 	dir := filepath.Join(t.TempDir(), "etc")
 	write := func() *etcFolder {
 		t.Helper()
-		f, err := e.writeEtc(dir, account{"ann", "/home/a:nn", "/bin/sh", 70_000})
+		f, err := h.writeEtc(dir, account{"ann", "/home/a:nn", "/bin/sh", 70_000})
 		if err != nil {
 			t.Fatal(err)
 		}

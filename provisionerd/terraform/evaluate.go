@@ -14,13 +14,9 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-const (
-	// maxEvaluations is how many evaluations run at one time. Others wait.
-	maxEvaluations = 2
-	// maxRounds is how often an evaluation is retried without the refused values: values that depend on them may be refused
-	// next.
-	maxRounds = 4
-)
+// maxRounds is how often an evaluation is retried without the refused values: values that depend on them may be refused
+// next.
+const maxRounds = 4
 
 // Question asks for a template's form with some values.
 type Question struct {
@@ -58,7 +54,7 @@ func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	defer e.giveBack(s)
 	offer := &provisionerpb.Offer{SourceSha256: q.SourceSHA256}
 	r := &runner{
-		e: e, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: result.NewLog(discardSink{}),
+		host: e.host, cache: e.cache, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: result.NewLog(discardSink{}),
 		stop: make(chan struct{}), bare: true,
 	}
 	if err := e.mayRun(ctx); err != nil {
@@ -75,7 +71,7 @@ func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 }
 
 func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
-	t, err := r.e.cache.open(ctx, r)
+	t, err := r.open(ctx)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -123,13 +119,4 @@ func (a *Answer) read(t *template.Source, data []result.Node, outputs map[string
 	a.Parameters = found.Parameters()
 	a.Values, err = result.ParameterValues(data)
 	return err
-}
-
-// freeSlots returns the numbers of the slots for evaluations.
-func freeSlots() chan int {
-	free := make(chan int, maxEvaluations)
-	for n := range maxEvaluations {
-		free <- n
-	}
-	return free
 }

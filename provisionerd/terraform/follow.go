@@ -10,30 +10,26 @@ import (
 	"path/filepath"
 )
 
-// liveNames are the files of /etc that follow the host's while a workspace runs: names of hosts and accounts. Hosts replace these files, when they
-// change networks or get new accounts, and a file that is mounted would stay the old one.
-var liveNames = []string{"resolv.conf", "hosts", "nsswitch.conf", "passwd", "group"}
-
 // follow keeps the live names of all workspaces up to date until ctx ends.
-func (e *Executor) follow(ctx context.Context) {
+func (h *host) follow(ctx context.Context) {
 	err := followNames(ctx, configDir, func() {
-		folders, err := filepath.Glob(filepath.Join(e.opts.WorkspacesDir, "*", "etc"))
+		folders, err := filepath.Glob(filepath.Join(h.opts.WorkspacesDir, "*", "etc"))
 		for _, dir := range folders {
-			err = errors.Join(err, e.refreshEtc(configDir, dir))
+			err = errors.Join(err, h.refreshEtc(configDir, dir))
 		}
 		if err != nil {
-			e.log.Warn("cannot bring /etc of workspaces up to date", "err", err)
+			h.log.Warn("cannot bring /etc of workspaces up to date", "err", err)
 		}
 	})
 	if err != nil {
-		e.log.Warn("workspaces do not follow changes of /etc", "err", err)
+		h.log.Warn("workspaces do not follow changes of /etc", "err", err)
 	}
 }
 
 // refreshEtc brings the live names in the /etc of a sandbox up to date with the host's. The sandbox may use it meanwhile.
-func (e *Executor) refreshEtc(host, dir string) error {
-	e.etc.Lock()
-	defer e.etc.Unlock()
+func (h *host) refreshEtc(host, dir string) error {
+	h.etc.Lock()
+	defer h.etc.Unlock()
 	for _, name := range liveNames {
 		at := filepath.Join(dir, name)
 		info, err := os.Lstat(at)

@@ -14,8 +14,8 @@ import (
 // TestSandboxesFollowNames replaces files of a host, as its programs do, and reads them in a sandbox that runs meanwhile.
 func TestSandboxesFollowNames(t *testing.T) {
 	t.Parallel()
-	host, etc := t.TempDir(), filepath.Join(t.TempDir(), "etc")
-	run := filepath.Join(host, "run")
+	hostEtc, etc := t.TempDir(), filepath.Join(t.TempDir(), "etc")
+	run := filepath.Join(hostEtc, "run")
 	for _, dir := range []string{etc, run} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -32,26 +32,26 @@ func TestSandboxesFollowNames(t *testing.T) {
 		}
 	}
 	put(run, "resolv.conf", "nameserver 10.0.0.1\n")
-	if err := os.Symlink("run/resolv.conf", filepath.Join(host, "resolv.conf")); err != nil {
+	if err := os.Symlink("run/resolv.conf", filepath.Join(hostEtc, "resolv.conf")); err != nil {
 		t.Fatal(err)
 	}
-	put(host, "hosts", "127.0.0.1 localhost\n")
-	put(host, "passwd", "root:x:0:0::/root:/bin/sh\n")
-	put(host, "group", "root:x:0:\n")
+	put(hostEtc, "hosts", "127.0.0.1 localhost\n")
+	put(hostEtc, "passwd", "root:x:0:0::/root:/bin/sh\n")
+	put(hostEtc, "group", "root:x:0:\n")
 	put(etc, "resolv.conf", "nameserver 10.0.0.1\n")
 	put(etc, "hosts", "127.0.0.1 localhost\n")
 	put(etc, "passwd", "coder:x:7:7::/home:/bin/sh\nroot:x:0:0::/root:/bin/sh\n")
 	put(etc, "group", "coder:x:7:\nroot:x:0:\n")
 	put(etc, "nsswitch.conf", "") // the host's own is mounted on it
 
-	e := new(Executor)
+	m := new(host)
 	ctx, cancel := context.WithCancel(t.Context())
 	looked := make(chan error)
 	followed := make(chan error, 1)
 	go func() {
-		followed <- followNames(ctx, host, func() {
+		followed <- followNames(ctx, hostEtc, func() {
 			select {
-			case looked <- e.refreshEtc(host, etc):
+			case looked <- m.refreshEtc(hostEtc, etc):
 			case <-ctx.Done():
 			}
 		})
@@ -81,15 +81,15 @@ func TestSandboxesFollowNames(t *testing.T) {
 	}
 	put(run, "resolv.conf", "nameserver 10.0.0.2\n")
 	await("resolv.conf", "nameserver 10.0.0.2\n")
-	put(host, "hosts", "127.0.0.1 localhost\n10.0.0.3 new\n")
+	put(hostEtc, "hosts", "127.0.0.1 localhost\n10.0.0.3 new\n")
 	await("hosts", "127.0.0.1 localhost\n10.0.0.3 new\n")
-	put(host, "passwd", "root:x:0:0::/root:/bin/sh\nann:x:9:9::/:/bin/sh\n")
+	put(hostEtc, "passwd", "root:x:0:0::/root:/bin/sh\nann:x:9:9::/:/bin/sh\n")
 	await("passwd", "coder:x:7:7::/home:/bin/sh\nroot:x:0:0::/root:/bin/sh\nann:x:9:9::/:/bin/sh\n")
-	put(host, "group", "root:x:0:\ncoder:x:1:\n")
-	if err := os.Remove(filepath.Join(host, "hosts")); err != nil { // the sandbox keeps it
+	put(hostEtc, "group", "root:x:0:\ncoder:x:1:\n")
+	if err := os.Remove(filepath.Join(hostEtc, "hosts")); err != nil { // the sandbox keeps it
 		t.Fatal(err)
 	}
-	put(host, "resolv.conf", "nameserver 10.0.0.4\n") // no longer a link
+	put(hostEtc, "resolv.conf", "nameserver 10.0.0.4\n") // no longer a link
 	await("resolv.conf", "nameserver 10.0.0.4\n")
 	cancel()
 	if err := <-followed; err != nil {

@@ -1,7 +1,6 @@
 package terraform
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,9 +21,9 @@ type grant struct {
 }
 
 // policyOf returns the sandbox policy of a command that runs as uid and may use what g grants.
-func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandbox.Policy {
-	p := sandbox.Policy{Exec: e.binary.path, PidFile: pidFile, Limits: e.opts.Limits, LastWords: e.opts.LastWords, Outlive: g.workspace}
-	bounds, temporary := e.opts.JobLimits, e.opts.JobLimits.Disk
+func (h *host) policyOf(i isolation, uid int, g grant, pidFile string) sandbox.Policy {
+	p := sandbox.Policy{Exec: h.program.path, PidFile: pidFile, Limits: h.opts.Limits, LastWords: h.opts.LastWords, Outlive: g.workspace}
+	bounds, temporary := h.opts.JobLimits, h.opts.JobLimits.Disk
 	if g.workspace {
 		p.Limits, p.LogBound = sandbox.Limits{}, maxAgentLog
 		bounds, temporary = JobLimits{Memory: g.limits.Memory, Processes: g.limits.Processes}, g.limits.Temporary
@@ -43,45 +42,23 @@ func (e *Executor) policyOf(i isolation, uid int, g grant, pidFile string) sandb
 	}
 	p.Limits.NoQueues = i.bubblewrap == "" && !sandbox.SweepsQueues()
 	p.UID, p.GID, p.Groups, p.Confine, p.Debug = uid, uid, g.groups, true, g.workspace
-	system := e.hostFiles()
+	system := h.hostFiles()
 	config := system.paths
 	if g.etc != nil {
 		config = append(slices.DeleteFunc(slices.Clone(config), inEtc), configDir)
 	}
 	write := slices.Clone(g.write)
-	read := slices.Concat(g.read, []string{e.binary.path})
+	read := slices.Concat(g.read, []string{h.program.path})
 	if !g.workspace {
-		read = slices.Concat(read, i.mirrors, []string{filepath.Join(e.runDir, "terraformrc")}, e.serviceAccount())
+		read = slices.Concat(read, i.mirrors, []string{filepath.Join(h.runDir, "terraformrc")}, h.serviceAccount())
 	}
 	if i.bubblewrap != "" {
 		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, etc: g.etc, temporary: temporary}
-		p.Bwrap = i.bwrap(v, e.opts.Worker[0])
+		p.Bwrap = i.bwrap(v, h.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
-	p.Read = slices.Concat(read, config, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), e.opts.Worker[0]})
+	p.Read = slices.Concat(read, config, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), h.opts.Worker[0]})
 	return p
-}
-
-// serviceAccount returns the folder with the credentials of the pod that this process runs in, if the operator lets templates use them, and
-// otherwise nothing.
-func (e *Executor) serviceAccount() []string {
-	if !slices.Contains(e.opts.ExtraEnv, "KUBERNETES_SERVICE_HOST") {
-		return nil
-	}
-	// The folder is below /var/run, which is a link in most images. Providers look there, and sandboxes have the same link.
-	dir, err := filepath.EvalSymlinks(cmp.Or(e.opts.ServiceAccount, "/var/run/secrets/kubernetes.io/serviceaccount"))
-	if err != nil {
-		return nil // not in a pod, or the pod has no account
-	}
-	return []string{dir}
-}
-
-// lesser returns the lesser of two bounds, where 0 means none.
-func lesser(a, b uint64) uint64 {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
 
 // socketGroup returns the group that may use a unix socket, and whether the socket exists.
@@ -99,13 +76,13 @@ func socketGroup(name string) (gid int, ok bool) {
 
 // withDocker adds Docker's socket for a template that uses a provider named docker. Any program that reaches the socket can become
 // root on this host, so no other template gets it.
-func (e *Executor) withDocker(g grant, t *template.Source) grant {
+func (h *host) withDocker(g grant, t *template.Source) grant {
 	used, err := filepath.Glob(filepath.Join(t.Dir, ".terraform", "providers", "*", "*", "docker"))
-	if e.opts.DockerSocket == "" || err != nil || len(used) == 0 {
+	if h.opts.DockerSocket == "" || err != nil || len(used) == 0 {
 		return g
 	}
 	// Looked up for each job: Docker may have been installed since.
-	name, err := filepath.EvalSymlinks(e.opts.DockerSocket)
+	name, err := filepath.EvalSymlinks(h.opts.DockerSocket)
 	if err != nil {
 		return g
 	}
@@ -114,7 +91,7 @@ func (e *Executor) withDocker(g grant, t *template.Source) grant {
 		return g
 	}
 	g.sockets = append(g.sockets, name)
-	if e.isolation.accounts != nil {
+	if h.isolation.accounts != nil {
 		g.groups = append(g.groups, gid)
 	}
 	return g

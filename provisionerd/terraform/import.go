@@ -20,11 +20,11 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 	found := &provisionerpb.ImportResult{}
 	res := &provisionerpb.Result{}
 	err := r.importInto(ctx, work, found)
-	if concern := r.e.binary.concern(); concern != "" && err != nil && r.inModules {
+	if concern := r.host.program.concern(); concern != "" && err != nil && r.inModules {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
 	}
 	if err != nil {
-		res = r.e.failed(err)
+		res = r.failed(err)
 	}
 	res.Of = &provisionerpb.Result_TemplateImport{TemplateImport: found}
 	return res
@@ -32,7 +32,7 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 
 func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImport, found *provisionerpb.ImportResult) error {
 	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
-	t, err := r.e.cache.open(ctx, r)
+	t, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -186,19 +186,6 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []resul
 		return nil, nil, out, err
 	}
 	return s.Nodes("data"), s.Outputs, out, nil
-}
-
-// discardSink discards logs.
-type discardSink struct{}
-
-func (discardSink) Log(*provisionerpb.LogLine)          {}
-func (discardSink) Change(*provisionerpb.Change)        {}
-func (discardSink) Checkpoint([]byte)                   {}
-func (discardSink) Resources([]*provisionerpb.Resource) {}
-
-// refill makes a new working folder and fills it with the template, as edited. linked adds what init made.
-func (r *runner) refill(in planInput, linked bool) error {
-	return r.fill(in.t, linked, in.variables, nil, in.lifted)
 }
 
 // checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that does not exist, or a

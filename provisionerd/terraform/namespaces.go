@@ -17,9 +17,6 @@ var resolverDirs = []string{"/run/systemd/resolve", "/run/resolvconf", "/run/Net
 // deviceFiles are the devices of a sandbox, which Landlock lets it write to.
 var deviceFiles = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts"}
 
-// temporaryDirs are private to a sandbox with namespaces; otherwise they are the host's.
-var temporaryDirs = []string{"/tmp", "/var/tmp", "/dev/shm"}
-
 // view is what one sandbox sees of the host.
 type view struct {
 	system      visible
@@ -103,4 +100,12 @@ func findBubblewrap() (string, error) {
 		return "", fmt.Errorf("find bubblewrap: %w", err)
 	}
 	return path, nil
+}
+
+// etcFolder is what one sandbox with namespaces sees as /etc: a folder of the daemon's with copies of the small files, links, and mount points
+// for the rest. Bubblewrap takes longer for each mount than for the one before, and forty files are too many. The copies of live names follow the
+// host's.
+type etcFolder struct {
+	dir    string
+	mounts []string // the files and folders of the host to show in it
 }

@@ -18,14 +18,6 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// planInput is the input of a plan.
-type planInput struct {
-	t         *template.Source
-	variables []*provisionerpb.VariableValue
-	facts     facts
-	lifted    template.Edited // files of the template with another content
-}
-
 // plan plans the whole template from nothing. Plans contain no dependencies: these come from graph, or, if it is nil, from a graph made
 // now.
 func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]string) (result.Plan, error) {
@@ -114,7 +106,7 @@ func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun)
 	found := &provisionerpb.DryRunResult{}
 	res := &provisionerpb.Result{}
 	if err := r.dryRunInto(ctx, work, found); err != nil {
-		res = r.e.failed(err)
+		res = r.failed(err)
 	}
 	res.Of = &provisionerpb.Result_TemplateDryRun{TemplateDryRun: found}
 	return res
@@ -122,7 +114,7 @@ func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun)
 
 func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDryRun, found *provisionerpb.DryRunResult) error {
 	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
-	t, err := r.e.cache.open(ctx, r)
+	t, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,4 +130,26 @@ func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDry
 	}
 	found.Resources, err = result.DeriveResources(t, plan.Resources)
 	return err
+}
+
+// makePlan plans the working folder, and returns the events that report planned changes; never nil without an error.
+func (r *runner) makePlan(
+	ctx context.Context, t *template.Source, env map[string]string, log *result.Log, options ...tfexec.PlanOption,
+) ([]result.Event, error) {
+	events := []result.Event{}
+	out := result.NewOutput(log, func(e result.Event) {
+		if e.Kind == "planned_change" {
+			events = append(events, e)
+		}
+	})
+	err := phase(ctx, phasePlan, func(ctx context.Context) error {
+		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
+			_, err := tf.PlanJSON(gentle, out, append(options, tfexec.Lock(false))...)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, r.commandError("plan", err, out, t)
+	}
+	return events, nil
 }

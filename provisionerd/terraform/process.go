@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,59 +19,6 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
-
-// A template may run its workspace as a process of this host. What a job starts ends with the job, so the template asks the daemon,
-// on a socket that only this job has, and only for the workspace that this build is of:
-//
-//	local-exec ──▶ coder workspace-process start --env NAME -- COMMAND   (our program, $CODER_PROVISIONER_PROGRAM)
-//	                   │ <slot>/process, $CODER_PROVISIONER_SOCKET: one JSON line each way
-//	                   ▼
-//	                daemon ──▶ the process, in a sandbox of the workspace: see spaces
-const (
-	programVariable = "CODER_PROVISIONER_PROGRAM"
-	socketVariable  = "CODER_PROVISIONER_SOCKET"
-
-	maxProcessRequest = 1 << 20
-	requestTimeout    = 10 * time.Second // for a request to arrive
-)
-
-// processRequest is what a job asks for.
-type processRequest struct {
-	Start bool              `json:"start"` // otherwise stop
-	Args  []string          `json:"args,omitempty"`
-	Env   map[string]string `json:"env,omitempty"`
-	// Limits are less than the provisioner allows, or 0 for what it allows.
-	Limits WorkspaceLimits `json:"limits,omitzero"`
-}
-
-type processAnswer struct {
-	Error string `json:"error,omitempty"`
-}
-
-// parseProcessRequest reads a job's request.
-func parseProcessRequest(line []byte) (processRequest, error) {
-	var r processRequest
-	if err := json.Unmarshal(line, &r); err != nil {
-		return r, fmt.Errorf("read request: %w", err)
-	}
-	if !r.Start {
-		return r, nil
-	}
-	if len(r.Args) == 0 || r.Args[0] == "" {
-		return r, errors.New("the command is missing")
-	}
-	for name, value := range r.Env {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-			return r, fmt.Errorf("the environment variable %q cannot be set", name)
-		}
-	}
-	for _, arg := range r.Args {
-		if strings.ContainsRune(arg, 0) {
-			return r, errors.New("the command holds a zero byte")
-		}
-	}
-	return r, nil
-}
 
 // processServer answers one build's requests.
 type processServer struct {
@@ -98,10 +43,10 @@ func (s *slot) offerProcess(f facts, env map[string]string) error {
 		s.process = p
 	}
 	env[programVariable], env[socketVariable] = sandbox.InnerProgram, s.processSocket()
-	if s.e.isolation.bubblewrap == "" {
-		env[programVariable] = s.e.opts.Worker[0]
+	if s.host.isolation.bubblewrap == "" {
+		env[programVariable] = s.host.opts.Worker[0]
 	}
-	if f.transition != "start" && s.e.isolation.confined() {
+	if f.transition != "start" && s.host.isolation.confined() {
 		// The daemon ends and removes what earlier versions of the starter "process" made; their own scripts find nothing here.
 		env["CODER_WORKSPACES_DIR"] = "/nonexistent"
 	}
@@ -150,7 +95,7 @@ func (p *processServer) run(ctx context.Context) {
 		}
 		// One request at a time, because all are about one process.
 		if err := p.answer(ctx, conn); err != nil {
-			p.slot.e.log.Warn("cannot answer a job about its workspace's process", "err", err)
+			p.slot.host.log.Warn("cannot answer a job about its workspace's process", "err", err)
 		}
 	}
 }
@@ -200,7 +145,7 @@ func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	spaces := spaces{p.slot.e}
+	spaces := spaces{p.slot.host}
 	if !r.Start {
 		return spaces.stop(p.id)
 	}
@@ -216,9 +161,9 @@ func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
 	}
 	switch work.GetTransition() {
 	case provisionerpb.Transition_TRANSITION_STOP:
-		return spaces{r.e}.stop(id)
+		return spaces{r.host}.stop(id)
 	case provisionerpb.Transition_TRANSITION_DELETE:
-		return spaces{r.e}.remove(id)
+		return spaces{r.host}.remove(id)
 	default:
 		return nil
 	}
@@ -301,17 +246,4 @@ func parseProcessArgs(args []string) (processRequest, error) {
 	}
 	r.Args = args[1:]
 	return r, nil
-}
-
-// environment returns what a workspace's process sees: the requested variables, and those of its account.
-func (r processRequest) environment(base map[string]string, account, home string) []string {
-	env := map[string]string{"PATH": base["PATH"], "LANG": "C.UTF-8", "SHELL": "/bin/sh"}
-	for _, name := range []string{"LANG", skipSystemGit} {
-		if value := base[name]; value != "" {
-			env[name] = value
-		}
-	}
-	maps.Copy(env, r.Env)
-	env["HOME"], env["USER"], env["LOGNAME"] = home, account, account
-	return environment(env)
 }

@@ -69,7 +69,7 @@ printf ', "more": 1 }\n' >&"$2"
 // TestUnreadableNote: a workspace whose process cannot be found is not reported as stopped.
 func TestUnreadableNote(t *testing.T) {
 	t.Parallel()
-	s, id := spaces{&Executor{opts: Options{WorkspacesDir: t.TempDir()}}}, uuid.New()
+	s, id := spaces{&host{opts: hostOptions{WorkspacesDir: t.TempDir()}}}, uuid.New()
 	name := filepath.Join(s.dir(id), "process")
 	if err := os.Mkdir(s.dir(id), 0o700); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package terraform
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -18,37 +17,34 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
-// leftFor is how long the remains of a job wait for Recover.
-const leftFor = 14 * 24 * time.Hour
-
 // putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it left.
-func (e *Executor) putAside() error {
-	left := filepath.Join(e.runDir, leftDir)
+func (h *host) putAside() error {
+	left := filepath.Join(h.runDir, leftDir)
 	if err := os.MkdirAll(left, 0o700); err != nil {
 		return fmt.Errorf("put aside: %w", err)
 	}
 	if err := removeOld(left); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(e.runDir)
+	entries, err := os.ReadDir(h.runDir)
 	if err != nil {
 		return fmt.Errorf("put aside: %w", err)
 	}
-	patience := time.NewTimer(e.opts.LastWords + 5*time.Second)
+	patience := time.NewTimer(h.opts.LastWords + 5*time.Second)
 	defer patience.Stop()
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), "s")
 		if _, err := strconv.Atoi(number); !ok || err != nil {
 			continue
 		}
-		if p, err := readProcess(filepath.Join(e.runDir, "p"+number)); err == nil && p.Namespaces {
+		if p, err := readProcess(filepath.Join(h.runDir, "p"+number)); err == nil && p.Namespaces {
 			letSave(p, patience.C)
 		}
-		if p, err := readProcess(filepath.Join(e.runDir, "p"+number)); err == nil {
+		if p, err := readProcess(filepath.Join(h.runDir, "p"+number)); err == nil {
 			sandbox.KillGroup(p)
 		}
-		dir := filepath.Join(e.runDir, entry.Name())
-		beside := func(kind string) string { return filepath.Join(e.runDir, kind+number) }
+		dir := filepath.Join(h.runDir, entry.Name())
+		beside := func(kind string) string { return filepath.Join(h.runDir, kind+number) }
 		if text, err := os.ReadFile(beside("j")); err == nil {
 			var n note
 			if err := json.Unmarshal(text, &n); err == nil && n.JobID != "" {
@@ -108,10 +104,10 @@ func remainsName(jobID string, epoch uint64) string {
 	return jobID + "-" + strconv.FormatUint(epoch, 10)
 }
 
-// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
-// not survive a reboot; after one, Recover has only known.
-func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
-	dir := filepath.Join(e.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
+// recover finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
+// not survive a reboot; after one, recover has only known.
+func (h *host) recover(jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
+	dir := filepath.Join(h.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
 	found, err := result.StatesIn(filepath.Join(dir, "w"))
 	said, dump := result.LastWords(filepath.Join(dir, "w"), sandbox.LastWordsFile)
 	outcome, state := tfstate.Settle(result.Newest(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)

@@ -25,6 +25,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/syntax"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
 // These services of a registry work through a registryProxy.
@@ -444,4 +445,24 @@ func sendJSON(w http.ResponseWriter, body []byte, edit func(map[string]any)) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(text) // the client has gone
+}
+
+// pluginCache is the variable for plugin_cache_dir. Neither has an effect: the folder would be shared by templates whose init writes into it, so
+// one could put its own provider there under another's name, and replace what the versions of others link to. The daemon shares equal files itself
+// (share.go).
+const pluginCache = "TF_PLUGIN_CACHE_DIR"
+
+func sharedPlugins(setting string) string {
+	return setting + " has no effect: templates could change each other's providers there; name a filesystem_mirror or a network_mirror to save downloads"
+}
+
+const emptyCLIConfig = "disable_checkpoint = true\n"
+
+// stringAttribute returns the value of a literal attribute, or "".
+func stringAttribute(body *hclsyntax.Body, name string) string {
+	attr, ok := body.Attributes[name]
+	if !ok {
+		return ""
+	}
+	return template.Literal(attr.Expr)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-exec/tfexec"
-	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
@@ -34,15 +33,6 @@ import (
 
 const rehearsalLimit = 2 * time.Minute // for the whole rehearsal
 
-// markOwner makes the provider declare everything about the workspace's owner as sensitive, and the tokens of agents as not.
-func markOwner(p *schema.Provider) {
-	for _, a := range p.DataSourcesMap["coder_workspace_owner"].Schema {
-		a.Sensitive = true
-	}
-	p.DataSourcesMap["coder_workspace"].Schema["name"].Sensitive = true
-	p.ResourcesMap["coder_agent"].Schema["token"].Sensitive = false
-}
-
 // rehearse returns what a claim of the workspace will make of it, or why only its build can tell. The job's log says the same.
 func (r *runner) rehearse(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) (*provisionerpb.ClaimPlan, []string) {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalLimit)
@@ -65,7 +55,7 @@ func (r *runner) rehearse(ctx context.Context, work *provisionerpb.WorkspaceBuil
 }
 
 func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBuild, state []byte) (*provisionerpb.ClaimPlan, error) {
-	t, err := r.e.cache.open(ctx, r)
+	t, err := r.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -150,25 +150,3 @@ func (r *runner) withoutAnew(
 	}
 	return result.WithoutUnforeseen(shown, replacement.GetSame(), lost), nil
 }
-
-// makePlan plans the working folder, and returns the events that report planned changes; never nil without an error.
-func (r *runner) makePlan(
-	ctx context.Context, t *template.Source, env map[string]string, log *result.Log, options ...tfexec.PlanOption,
-) ([]result.Event, error) {
-	events := []result.Event{}
-	out := result.NewOutput(log, func(e result.Event) {
-		if e.Kind == "planned_change" {
-			events = append(events, e)
-		}
-	})
-	err := phase(ctx, phasePlan, func(ctx context.Context) error {
-		return r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) error {
-			_, err := tf.PlanJSON(gentle, out, append(options, tfexec.Lock(false))...)
-			return err
-		})
-	})
-	if err != nil {
-		return nil, r.commandError("plan", err, out, t)
-	}
-	return events, nil
-}

@@ -1,6 +1,8 @@
 package terraform
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,42 +54,42 @@ func holdFolders(volatile string) (release func() error, err error) {
 }
 
 // claimRunDir makes the run folder and takes its lock. Before it makes a derived one it removes what dead executors of this account left.
-func (e *Executor) claimRunDir() (err error) {
-	if e.derived {
-		volatile := filepath.Dir(e.runDir)
+func (h *host) claimRunDir() (err error) {
+	if h.derived {
+		volatile := filepath.Dir(h.runDir)
 		release, err := holdFolders(volatile)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, release()) }()
 		if err := sweep(volatile, time.Now()); err != nil {
-			e.log.Warn("cannot remove run folders of earlier executors", "err", err)
+			h.log.Warn("cannot remove run folders of earlier executors", "err", err)
 		}
 	}
-	if err := makeDirs(e.runDir); err != nil {
+	if err := makeDirs(h.runDir); err != nil {
 		return err
 	}
-	if err := ownedByUs(e.runDir); err != nil {
+	if err := ownedByUs(h.runDir); err != nil {
 		return err
 	}
-	if err := os.Chmod(e.runDir, 0o711); err != nil {
+	if err := os.Chmod(h.runDir, 0o711); err != nil {
 		return fmt.Errorf("close run folder: %w", err)
 	}
-	e.lock, err = lockFile(filepath.Join(e.runDir, runLock))
+	h.lock, err = lockFile(filepath.Join(h.runDir, runLock))
 	return err
 }
 
 // leaveRunDir releases the run folder's lock. It removes a derived folder, unless that holds what Recover may need.
-func (e *Executor) leaveRunDir() (err error) {
-	if !e.derived {
-		return e.lock.Close()
+func (h *host) leaveRunDir() (err error) {
+	if !h.derived {
+		return h.lock.Close()
 	}
-	release, err := holdFolders(filepath.Dir(e.runDir))
+	release, err := holdFolders(filepath.Dir(h.runDir))
 	if err != nil {
-		return errors.Join(err, e.lock.Close())
+		return errors.Join(err, h.lock.Close())
 	}
-	defer func() { err = errors.Join(err, e.lock.Close(), release()) }()
-	root, err := os.OpenRoot(e.runDir)
+	defer func() { err = errors.Join(err, h.lock.Close(), release()) }()
+	root, err := os.OpenRoot(h.runDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -98,7 +100,7 @@ func (e *Executor) leaveRunDir() (err error) {
 	if kept, err := emptyRunDir(root); kept || err != nil {
 		return err
 	}
-	if err := os.Remove(e.runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(h.runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("leave run folder: %w", err)
 	}
 	return nil
@@ -209,4 +211,59 @@ func remains(root *os.Root) (since time.Time, found bool) {
 		}
 	}
 	return since, found
+}
+
+// leftFor is how long the remains of a job wait for Recover.
+const leftFor = 14 * 24 * time.Hour
+
+// maxRunDir leaves room for "/s99/<random>/plugin<digits>" in the 107 bytes of a unix socket's name.
+const maxRunDir = 60
+
+// chooseDirs fills the empty folders in opts and makes them all.
+func (h *host) chooseDirs() error {
+	root := os.Geteuid() == 0
+	if h.opts.CacheDir == "" {
+		h.opts.CacheDir = "/var/cache/codermesh"
+		if !root {
+			dir, err := os.UserCacheDir()
+			if err != nil {
+				return fmt.Errorf("choose cache folder: %w", err)
+			}
+			h.opts.CacheDir = filepath.Join(dir, "codermesh")
+		}
+	}
+	volatile := shortVolatileDir(root)
+	if h.opts.RunDir == "" {
+		h.opts.RunDir = filepath.Join(volatile, "cm")
+	}
+	var err error
+	if h.opts.CacheDir, err = filepath.Abs(h.opts.CacheDir); err != nil {
+		return fmt.Errorf("choose cache folder: %w", err)
+	}
+	if h.runDir, err = filepath.Abs(h.opts.RunDir); err != nil {
+		return fmt.Errorf("choose run folder: %w", err)
+	}
+	// As root, templates run as another account, which must reach the folder.
+	_, open := reachable(existing(h.runDir))
+	if len(h.runDir) > maxRunDir || root && !open {
+		sum := sha256.Sum256([]byte(h.runDir))
+		h.runDir, h.derived = filepath.Join(volatile, "cm-"+hex.EncodeToString(sum[:5])), true
+	}
+	if h.opts.WorkspacesDir == "" {
+		h.opts.WorkspacesDir = "/var/lib/codermesh/workspaces"
+		if !root {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return fmt.Errorf("choose workspaces folder: %w", err)
+			}
+			h.opts.WorkspacesDir = filepath.Join(home, ".local/share/codermesh/workspaces")
+		}
+	}
+	if h.opts.WorkspacesDir, err = filepath.Abs(h.opts.WorkspacesDir); err != nil {
+		return fmt.Errorf("choose workspaces folder: %w", err)
+	}
+	if err := makeDirs(h.opts.CacheDir, filepath.Join(h.opts.CacheDir, "templates"), h.opts.WorkspacesDir); err != nil {
+		return err
+	}
+	return ownedByUs(h.opts.WorkspacesDir) // another user may have created one whose name can be guessed
 }

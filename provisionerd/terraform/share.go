@@ -141,3 +141,6 @@ func tidyStore(cacheDir string) error {
 	}
 	return nil
 }
+
+// tidyEvery is the minimum time between two searches for unused versions.
+const tidyEvery = time.Hour

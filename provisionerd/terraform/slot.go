@@ -1,14 +1,12 @@
 package terraform
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,10 +34,11 @@ import (
 //	<run>/j3          the job
 //	<run>/t3          the resources that it has begun to change
 type slot struct {
-	e   *Executor
-	n   int
-	dir string
-	uid int // the account of its next or present job; 0 for the daemon's own
+	host   *host
+	n      int
+	closed func() bool // the executor has been closed
+	dir    string
+	uid    int // the account of its next or present job; 0 for the daemon's own
 	// cgroup bounds its jobs; nil without control groups.
 	cgroup *cgroup
 
@@ -57,24 +56,19 @@ type slot struct {
 // jobAccount is the name of a job's account in its sandbox.
 const jobAccount = "job"
 
-// note records a job beside its files.
-type note struct {
-	JobID string `json:"job_id"` // hex
-	Epoch uint64 `json:"epoch"`
-}
-
-func newSlot(e *Executor, n int) (made *slot, err error) {
-	s := &slot{e: e, n: n, dir: filepath.Join(e.runDir, "s"+strconv.Itoa(n))}
+// newSlot makes slot n of a host. closed reports whether its executor has been closed: then it prepares nothing any more.
+func newSlot(h *host, n int, closed func() bool) (made *slot, err error) {
+	s := &slot{host: h, n: n, closed: closed, dir: filepath.Join(h.runDir, "s"+strconv.Itoa(n))}
 	if err := s.takeAccount(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil && s.uid != 0 {
-			err = errors.Join(err, e.isolation.accounts.giveBack(s.uid, false))
+			err = errors.Join(err, h.isolation.accounts.giveBack(s.uid, false))
 		}
 	}()
-	if e.cgroups {
-		group, err := openCgroup(e.cgroupName(n), e.opts.JobLimits)
+	if h.cgroups {
+		group, err := openCgroup(h.cgroupName(n), h.opts.JobLimits)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +84,7 @@ func newSlot(e *Executor, n int) (made *slot, err error) {
 // takeAccount takes an account for the slot's next job.
 func (s *slot) takeAccount() error {
 	s.spent = true
-	if a := s.e.isolation.accounts; a != nil {
+	if a := s.host.isolation.accounts; a != nil {
 		uid, err := a.take()
 		if err != nil {
 			return err
@@ -103,10 +97,10 @@ func (s *slot) takeAccount() error {
 
 // changeAccount gives back the account of a job that has ended, and takes another.
 func (s *slot) changeAccount() error {
-	a := s.e.isolation.accounts
+	a := s.host.isolation.accounts
 	if a != nil && !s.spent {
-		if err := a.giveBack(s.uid, s.e.isolation.bubblewrap == ""); err != nil {
-			s.e.log.Warn("files of a job remain", "err", err)
+		if err := a.giveBack(s.uid, s.host.isolation.bubblewrap == ""); err != nil {
+			s.host.log.Warn("files of a job remain", "err", err)
 		}
 	}
 	return s.takeAccount()
@@ -121,7 +115,9 @@ func (s *slot) pidFile() string       { return s.beside("p") }
 func (s *slot) jobFile() string       { return s.beside("j") }
 
 // beside returns the name of one of the daemon's files about the slot.
-func (s *slot) beside(kind string) string { return filepath.Join(s.e.runDir, kind+strconv.Itoa(s.n)) }
+func (s *slot) beside(kind string) string {
+	return filepath.Join(s.host.runDir, kind+strconv.Itoa(s.n))
+}
 
 // own gives a file or folder made by the daemon to the slot's account.
 func (s *slot) own(name string) error {
@@ -139,23 +135,23 @@ func (s *slot) own(name string) error {
 func (s *slot) allow(g grant) error {
 	g.write = append([]string{s.work(), s.home(), s.tmp()}, g.write...)
 	g.sockets = append([]string{s.processSocket()}, g.sockets...)
-	if s.e.isolation.bubblewrap != "" {
+	if s.host.isolation.bubblewrap != "" {
 		var err error
-		if g.etc, err = s.e.writeEtc(s.beside("e"), account{jobAccount, s.home(), "/bin/sh", s.uid}); err != nil {
+		if g.etc, err = s.host.writeEtc(s.beside("e"), account{jobAccount, s.home(), "/bin/sh", s.uid}); err != nil {
 			return err
 		}
 	}
 	g.cgroup = s.cgroup
 	g = s.grantFiles(g)
-	s.policy = s.e.policyOf(s.e.isolation, s.uid, g, s.pidFile())
+	s.policy = s.host.policyOf(s.host.isolation, s.uid, g, s.pidFile())
 	s.policy.Dir = s.work()
-	return s.equip(s.e.baseEnv)
+	return s.equip(s.host.baseEnv)
 }
 
 // equip sets the environment of the slot's next commands. It travels in the policy: what starts the sandbox must not see it.
 func (s *slot) equip(env map[string]string) error {
 	s.policy.Env = environment(env)
-	return s.policy.Store(s.beside("x"), s.e.opts.Worker[0])
+	return s.policy.Store(s.beside("x"), s.host.opts.Worker[0])
 }
 
 // reset makes the slot's folders, empty.
@@ -200,8 +196,8 @@ func (s *slot) prepareLocked() error {
 		s.worker.close()
 		s.worker = nil
 	}
-	if s.worker == nil && !s.e.isClosed() {
-		w, err := startWorker(s.e.opts.Worker, s.e.log)
+	if s.worker == nil && !s.closed() {
+		w, err := startWorker(s.host.opts.Worker, s.host.log)
 		if err != nil {
 			return err
 		}
@@ -240,7 +236,7 @@ func newTerraform(command string) (*tfexec.Terraform, error) {
 
 // begin takes the slot for a job.
 func (s *slot) begin(offer *provisionerpb.Offer) error {
-	s.e.lookAtHost()
+	s.host.lookAtHost()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.spent {
@@ -286,7 +282,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[
 	}
 	env["TMPDIR"] = s.tmp()
 	s.served = true
-	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Rehearsal: f.rehearsal, Limits: s.e.opts.Limits}, append(morePidFiles, s.pidFile())...)
+	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Rehearsal: f.rehearsal, Limits: s.host.opts.Limits}, append(morePidFiles, s.pidFile())...)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +294,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[
 		return nil, fmt.Errorf("encode provider: %w", err)
 	}
 	jobEnv := f.public()
-	for name, value := range s.e.baseEnv {
+	for name, value := range s.host.baseEnv {
 		jobEnv[name] = value
 	}
 	if err := s.fillFiles(jobEnv); err != nil {
@@ -307,7 +303,7 @@ func (s *slot) serve(ctx context.Context, f facts, morePidFiles ...string) (map[
 	f.addIDToken(jobEnv, s.work())
 	jobEnv["HOME"], jobEnv["TMPDIR"] = s.home(), s.tmp()
 	jobEnv[sandbox.ReattachVariable] = string(attached)
-	if s.e.isolation.bubblewrap != "" {
+	if s.host.isolation.bubblewrap != "" {
 		jobEnv["USER"], jobEnv["LOGNAME"] = jobAccount, jobAccount
 	}
 	if err := s.offerProcess(f, jobEnv); err != nil {
@@ -366,17 +362,17 @@ func (s *slot) killLeft() {
 		sandbox.KillGroup(p)
 	}
 	if err := removeFile(s.pidFile()); err != nil {
-		s.e.log.Warn("cannot forget process", "err", err)
+		s.host.log.Warn("cannot forget process", "err", err)
 	}
 	if s.cgroup != nil {
 		if err := s.cgroup.kill(); err != nil {
-			s.e.log.Warn("cannot end remaining processes of a job", "err", err)
+			s.host.log.Warn("cannot end remaining processes of a job", "err", err)
 		}
 	}
 	// In namespaces they end with process 1.
-	if s.uid != 0 && s.e.isolation.bubblewrap == "" {
-		if err := sandbox.KillAccount(s.e.opts.Worker[0], s.uid); err != nil {
-			s.e.log.Warn("cannot end remaining processes of a job", "err", err)
+	if s.uid != 0 && s.host.isolation.bubblewrap == "" {
+		if err := sandbox.KillAccount(s.host.opts.Worker[0], s.uid); err != nil {
+			s.host.log.Warn("cannot end remaining processes of a job", "err", err)
 		}
 	}
 }
@@ -474,36 +470,19 @@ func letLeave(ctx context.Context, p sandbox.Process) {
 	}
 }
 
-// readProcess reads the note about a process: its identity, and what bubblewrap added.
-func readProcess(name string) (sandbox.Process, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return sandbox.Process{}, fmt.Errorf("read process note: %w", err)
-	}
-	defer file.Close()
-	// The note holds our record, then bubblewrap's. While the process starts, the second is missing or half there.
-	var all struct {
-		sandbox.Process
-		Child int `json:"child-pid"`
-	}
-	notes := json.NewDecoder(io.LimitReader(file, 1<<16))
-	if err := notes.Decode(&all); err != nil || all.PID == 0 {
-		return sandbox.Process{}, fmt.Errorf("read process note %s: %w", name, cmp.Or(err, errors.New("it names no process")))
-	}
-	_ = notes.Decode(&all) // without it, the number of process 1 is not known yet
-	all.Init = all.Child
-	return all.Process, nil
-}
-
-func removeFile(name string) error {
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove file: %w", err)
-	}
-	return nil
-}
-
 // discardOutput stops terraform-exec from writing to its last writer.
 func discardOutput(tf *tfexec.Terraform) {
 	tf.SetStdout(io.Discard)
 	tf.SetStderr(io.Discard)
+}
+
+var errCanceled = errors.New("the job was canceled")
+
+func stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
 }

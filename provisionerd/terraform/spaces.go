@@ -33,7 +33,7 @@ import (
 //
 // The process outlives its build and the daemon. It has the namespaces, the Landlock rules and the filter of a job, with an account
 // and temporary folders of its own; debuggers work in it.
-type spaces struct{ e *Executor }
+type spaces struct{ host *host }
 
 // spaceAccount is the name of a workspace's account in its sandbox.
 const spaceAccount = "coder"
@@ -41,14 +41,16 @@ const spaceAccount = "coder"
 // patience is how long a workspace's process may take to end before it is killed.
 const patience = 10 * time.Second
 
-func (s spaces) dir(id uuid.UUID) string { return filepath.Join(s.e.opts.WorkspacesDir, id.String()) }
+func (s spaces) dir(id uuid.UUID) string {
+	return filepath.Join(s.host.opts.WorkspacesDir, id.String())
+}
 
 // start starts the workspace's process, after ending one that runs.
 func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err error) {
 	if err := s.stop(id); err != nil {
 		return err
 	}
-	limits, err := r.Limits.within(s.e.opts.WorkspaceLimits)
+	limits, err := r.Limits.within(s.host.opts.WorkspaceLimits)
 	if err != nil {
 		return err
 	}
@@ -63,8 +65,8 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 	}
 	g := grant{write: []string{home}, workspace: true, limits: limits}
 	name := spaceAccount
-	if s.e.isolation.bubblewrap != "" {
-		if g.etc, err = s.e.writeEtc(filepath.Join(dir, "etc"), account{name, home, cmp.Or(r.Env["SHELL"], "/bin/sh"), uid}); err != nil {
+	if s.host.isolation.bubblewrap != "" {
+		if g.etc, err = s.host.writeEtc(filepath.Join(dir, "etc"), account{name, home, cmp.Or(r.Env["SHELL"], "/bin/sh"), uid}); err != nil {
 			return err
 		}
 	} else if current, err := user.Current(); err == nil {
@@ -79,11 +81,11 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 	if g.cgroup, err = s.cgroup(id, limits); err != nil {
 		return err
 	}
-	p := s.e.policyOf(s.e.isolation, uid, g, filepath.Join(dir, "process"))
-	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.e.baseEnv, name, home)
+	p := s.host.policyOf(s.host.isolation, uid, g, filepath.Join(dir, "process"))
+	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.host.baseEnv, name, home)
 	command := filepath.Join(dir, "sandbox")
 	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
-	if err := p.Store(command, s.e.opts.Worker[0]); err != nil {
+	if err := p.Store(command, s.host.opts.Worker[0]); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_RDWR|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
@@ -141,7 +143,7 @@ func (s spaces) account(id uuid.UUID, home string) (int, error) {
 	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return 0, fmt.Errorf("make home folder: %w", err)
 	}
-	a := s.e.isolation.accounts
+	a := s.host.isolation.accounts
 	if a == nil {
 		return 0, nil
 	}
@@ -174,14 +176,14 @@ func ownerOf(dir string) (int, error) {
 
 // freeAccount chooses an account that no other workspace on this host has.
 func (s spaces) freeAccount(id uuid.UUID) (int, error) {
-	a := s.e.isolation.accounts
-	entries, err := os.ReadDir(s.e.opts.WorkspacesDir)
+	a := s.host.isolation.accounts
+	entries, err := os.ReadDir(s.host.opts.WorkspacesDir)
 	if err != nil {
 		return 0, fmt.Errorf("choose account: %w", err)
 	}
 	used := map[int]bool{}
 	for _, entry := range entries {
-		if owner, err := ownerOf(filepath.Join(s.e.opts.WorkspacesDir, entry.Name(), "home")); err == nil {
+		if owner, err := ownerOf(filepath.Join(s.host.opts.WorkspacesDir, entry.Name(), "home")); err == nil {
 			used[owner] = true
 		}
 	}
@@ -257,8 +259,8 @@ func (s spaces) stop(id uuid.UUID) error {
 	}
 	sandbox.KillGroup(p)
 	defer s.sweep(filepath.Join(dir, "home"))
-	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces && s.e.isolation.accounts != nil && s.e.isolation.accounts.space(uid) {
-		if err := sandbox.KillAccount(s.e.opts.Worker[0], uid); err != nil {
+	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces && s.host.isolation.accounts != nil && s.host.isolation.accounts.space(uid) {
+		if err := sandbox.KillAccount(s.host.opts.Worker[0], uid); err != nil {
 			return err
 		}
 	}
@@ -275,18 +277,18 @@ func (s spaces) stop(id uuid.UUID) error {
 // had their own, which ended with them. Without an account of its own only the folders of killed agents are known to be the workspace's.
 func (s spaces) sweep(home string) {
 	uid, err := ownerOf(home)
-	if err != nil || s.e.isolation.bubblewrap != "" {
+	if err != nil || s.host.isolation.bubblewrap != "" {
 		return
 	}
-	if a := s.e.isolation.accounts; a != nil && a.space(uid) {
+	if a := s.host.isolation.accounts; a != nil && a.space(uid) {
 		if err := a.leavings(uid).Sweep(); err != nil {
-			s.e.opts.Logger.Warn("files of a workspace remain", "err", err)
+			s.host.log.Warn("files of a workspace remain", "err", err)
 		}
 		return
 	}
 	for _, parent := range temporaryDirs {
 		if err := scratch.Sweep(parent, uid); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.e.opts.Logger.Warn("temporary folders of a workspace remain", "err", err)
+			s.host.log.Warn("temporary folders of a workspace remain", "err", err)
 		}
 	}
 }
@@ -328,4 +330,24 @@ func (s spaces) remove(id uuid.UUID) error {
 		return fmt.Errorf("remove workspace's folder: %w", err)
 	}
 	return nil
+}
+
+// cgroup returns the control groups of a workspace with their bounds, or nil without control groups.
+func (s spaces) cgroup(id uuid.UUID, l WorkspaceLimits) (*cgroup, error) {
+	if !s.host.cgroups {
+		return nil, nil
+	}
+	return openCgroup("workspace-"+id.String(), JobLimits{Memory: l.Memory, Processes: l.Processes})
+}
+
+// leaveCgroup removes the control groups of a workspace after its processes have ended, and ends those that have not.
+func (s spaces) leaveCgroup(id uuid.UUID) error {
+	group, err := s.cgroup(id, WorkspaceLimits{})
+	if group == nil || err != nil {
+		return err
+	}
+	if err := group.kill(); err != nil {
+		return err
+	}
+	return group.leave(patience)
 }

@@ -2,16 +2,11 @@ package terraform
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,27 +89,17 @@ type Options struct {
 
 // Executor runs jobs with Terraform.
 type Executor struct {
-	opts      Options
-	log       *slog.Logger
-	binary    binary
-	isolation isolation
-	runDir    string
-	derived   bool     // runDir is named by chooseDirs
-	lock      *os.File // of runDir
-	cache     *cache
-	baseEnv   map[string]string // of Terraform, without the slot's own
-	initEnv   map[string]string // in addition for init
-	cli       cliConfig
-	cgroups   bool // jobs are bounded by cgroups
+	opts  Options
+	log   *slog.Logger
+	host  *host
+	cache *cache
 
 	mu     sync.Mutex // guards slots and closed
 	slots  map[int]*slot
 	closed bool
 
 	warming  sync.WaitGroup
-	etc      sync.Mutex                     // guards the /etc of sandboxes
-	unfollow context.CancelFunc             // ends following the host's /etc; nil if nothing follows it
-	looked   atomic.Pointer[func() visible] // what the host has, see hostFiles
+	unfollow context.CancelFunc // ends following the host's /etc; nil if nothing follows it
 
 	evaluations chan int // slots that no evaluation uses
 }
@@ -141,89 +126,97 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if err := checkJobFiles(opts.Files); err != nil {
 		return nil, err
 	}
-	e := &Executor{opts: opts, log: opts.Logger, slots: map[int]*slot{}, evaluations: freeSlots()}
-	if err := e.chooseDirs(); err != nil {
+	h, err := newHost(opts.host())
+	if err != nil {
 		return nil, err
 	}
-	if err := e.claimRunDir(); err != nil {
-		return nil, err
-	}
-	e.lookAtHost()
+	e := &Executor{opts: opts, log: opts.Logger, host: h, slots: map[int]*slot{}, evaluations: freeSlots()}
 	if err := e.setUp(ctx); err != nil {
-		e.warming.Wait()
-		return nil, errors.Join(err, e.isolation.accounts.close(), e.leaveRunDir())
+		return nil, errors.Join(err, h.leave())
 	}
 	for n := range max(opts.Slots, 0) {
 		e.warm(n)
 	}
-	if e.isolation.bubblewrap != "" && opts.WorkspacesDir != "" {
+	if h.isolation.bubblewrap != "" && h.opts.WorkspacesDir != "" {
 		follow, stop := context.WithCancel(context.WithoutCancel(ctx))
 		e.unfollow = stop
-		e.warming.Go(func() { e.follow(follow) })
+		e.warming.Go(func() { h.follow(follow) })
 	}
 	return e, nil
 }
 
+// host returns the options of the executor's host.
+func (o Options) host() hostOptions {
+	h := hostOptions{
+		Logger: o.Logger, CacheDir: o.CacheDir, RunDir: o.RunDir, WorkspacesDir: o.WorkspacesDir, Worker: o.Worker, Isolation: o.Isolation,
+		DockerSocket: o.DockerSocket, ExtraEnv: o.ExtraEnv, Readable: o.Readable, Files: o.Files, Hidden: o.Hidden,
+		ServiceAccount: o.ServiceAccount, JobLimits: o.JobLimits, WorkspaceLimits: o.WorkspaceLimits, LastWords: o.LastWords, Limits: o.Limits,
+	}
+	if o.Like != nil {
+		h.Like = o.Like.host
+	}
+	return h
+}
+
 // setUp finds Terraform and what confines it, and sets aside what a killed predecessor left.
 func (e *Executor) setUp(ctx context.Context) (err error) {
-	opts := e.opts
+	opts, h := e.opts, e.host
 	if opts.Like != nil {
-		e.binary = opts.Like.binary
-	} else if e.binary, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(opts.CacheDir, "bin"), e.log); err != nil {
+		h.program = opts.Like.host.program
+	} else if h.program, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(h.opts.CacheDir, "bin"), e.log); err != nil {
 		return err
 	}
-	cli, err := writeCLIConfig(e.runDir)
+	cli, err := writeCLIConfig(h.runDir)
 	if err != nil {
 		return err
 	}
-	if e.isolation, err = e.chooseIsolation(ctx, cli); err != nil {
+	if h.isolation, err = h.chooseIsolation(ctx, cli.mirrors); err != nil {
 		return err
 	}
-	if !e.isolation.confined() && !e.isolation.none && opts.MayRunUnconfined == nil {
-		return errUnconfined(e.isolation.concerns)
+	if !h.isolation.confined() && !h.isolation.none && opts.MayRunUnconfined == nil {
+		return errUnconfined(h.isolation.concerns)
 	}
-	e.chooseCgroups()
+	h.chooseCgroups()
 	workspaces := ""
-	if !e.isolation.confined() {
-		workspaces = e.opts.WorkspacesDir
+	if !h.isolation.confined() {
+		workspaces = h.opts.WorkspacesDir
 	}
-	e.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
-	if !e.isolation.none {
-		files := e.hostFiles()
-		files.guideGit(e.baseEnv)
+	h.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
+	if !h.isolation.none {
+		files := h.hostFiles()
+		files.guideGit(h.baseEnv)
 	}
-	e.initEnv, e.cli = initEnv(), cli
-	if err := e.putAside(); err != nil {
+	if err := h.putAside(); err != nil {
 		return err
 	}
-	if a := e.isolation.accounts; a != nil {
-		shared := e.isolation.bubblewrap == ""
+	if a := h.isolation.accounts; a != nil {
+		shared := h.isolation.bubblewrap == ""
 		// Executors of versions that make no marks may have used the accounts of this process, until its first executor has searched.
 		if err := a.sweepDead(opts.Worker[0], shared, shared && opts.Like == nil); err != nil {
 			e.log.Warn("files of earlier jobs remain", "err", err)
 		}
 	}
-	e.cache = newCache(filepath.Join(e.opts.CacheDir, "templates"), e)
+	e.cache = newCache(h, cli, opts.InitTimeout, opts.Metrics)
 	return nil
 }
 
 // Name describes what runs the jobs: "terraform 1.11.4".
-func (e *Executor) Name() string { return e.binary.name() }
+func (e *Executor) Name() string { return e.host.program.name() }
 
 // Isolation describes for users what confines templates here.
-func (e *Executor) Isolation() string { return e.isolation.String() }
+func (e *Executor) Isolation() string { return e.host.isolation.String() }
 
 // Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is complete.
-func (e *Executor) Concerns() []string { return slices.Clone(e.isolation.concerns) }
+func (e *Executor) Concerns() []string { return slices.Clone(e.host.isolation.concerns) }
 
 // Announce logs what runs the jobs and what confines templates, and warns if the confinement is incomplete. Several executors of one
 // process would log the same.
 func (e *Executor) Announce() {
-	e.log.Info("terraform is ready", "program", e.binary.name(), "isolation", e.isolation.String())
-	if concern := e.binary.concern(); concern != "" {
+	e.log.Info("terraform is ready", "program", e.host.program.name(), "isolation", e.host.isolation.String())
+	if concern := e.host.program.concern(); concern != "" {
 		e.log.Warn("old Terraform", "reason", concern)
 	}
-	for _, concern := range slices.Concat(e.isolation.concerns, e.cli.concerns) {
+	for _, concern := range slices.Concat(e.host.isolation.concerns, e.cache.cli.concerns) {
 		e.log.Warn(concern)
 	}
 }
@@ -232,13 +225,18 @@ func (e *Executor) Announce() {
 func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *provisionerpb.Result {
 	s, err := e.takeSlot(run.Slot)
 	if err != nil {
-		return e.failed(err)
+		return failed(e.host, err)
 	}
 	defer e.giveBack(s)
-	r := &runner{e: e, slot: s, offer: run.Offer, run: run, log: result.NewLog(run.Sink), stop: stop}
-	res := r.perform(ctx)
+	r := &runner{host: e.host, cache: e.cache, slot: s, offer: run.Offer, run: run, log: result.NewLog(run.Sink), stop: stop}
+	var res *provisionerpb.Result
+	if err := e.mayRun(ctx); err != nil {
+		res = r.failed(err)
+	} else {
+		res = r.perform(ctx)
+	}
 	// What programs print may be about other machines' disks, and counts only if one of these is full: before the slot is cleaned.
-	if full := disk.ExplainText(res.GetError(), provisionersDisk, e.disks()...); full != nil {
+	if full := disk.ExplainText(res.GetError(), provisionersDisk, e.host.disks()...); full != nil {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", res.GetError())
 		res.Error = full.Error()
 	}
@@ -247,12 +245,8 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 
 // perform runs the job in its slot.
 func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
-	e := r.e
-	if err := e.mayRun(ctx); err != nil {
-		return e.failed(err)
-	}
 	if err := r.slot.begin(r.offer); err != nil {
-		return e.failed(err)
+		return r.failed(err)
 	}
 	asked := r.stop // limitTime replaces it
 	ctx, endTime := r.limitTime(ctx)
@@ -266,11 +260,11 @@ func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
 	case *provisionerpb.Offer_TemplateDryRun:
 		res = r.dryRun(ctx, work.TemplateDryRun)
 	default:
-		res = e.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
+		res = r.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
 	}
 	if res.GetError() != "" && r.tookTooLong(asked) {
 		res.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
-			e.opts.JobLimits.Timeout).Error()
+			r.host.opts.JobLimits.Timeout).Error()
 		res.ErrorCode = ""
 	} else if res.GetError() != "" && (ctx.Err() != nil || stopped(asked)) {
 		res.Canceled, res.ErrorCode = true, result.CodeCanceled
@@ -280,11 +274,11 @@ func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
 
 // mayRun refuses jobs on a machine that cannot confine them, unless that is allowed.
 func (e *Executor) mayRun(ctx context.Context) error {
-	if e.isolation.confined() || e.isolation.none {
+	if e.host.isolation.confined() || e.host.isolation.none {
 		return nil
 	}
 	if err := e.opts.MayRunUnconfined(ctx); err != nil {
-		return errors.Join(errUnconfined(e.isolation.concerns), err)
+		return errors.Join(errUnconfined(e.host.isolation.concerns), err)
 	}
 	return nil
 }
@@ -306,7 +300,7 @@ func (e *Executor) Close() error {
 	for _, s := range e.slots {
 		errs = append(errs, s.close())
 	}
-	return errors.Join(append(errs, e.isolation.accounts.close(), e.leaveRunDir())...)
+	return errors.Join(append(errs, e.host.leave())...)
 }
 
 // takeSlot returns slot n, and makes it if it does not exist yet.
@@ -319,7 +313,7 @@ func (e *Executor) takeSlot(n int) (*slot, error) {
 	s := e.slots[n]
 	if s == nil {
 		var err error
-		if s, err = newSlot(e, n); err != nil {
+		if s, err = newSlot(e.host, n, e.isClosed); err != nil {
 			return nil, err
 		}
 		e.slots[n] = s
@@ -359,72 +353,22 @@ func (e *Executor) isClosed() bool {
 	return e.closed
 }
 
-// maxRunDir leaves room for "/s99/<random>/plugin<digits>" in the 107 bytes of a unix socket's name.
-const maxRunDir = 60
+const (
+	// maxEvaluations is how many evaluations run at one time. Others wait.
+	maxEvaluations = 2
+)
 
-// chooseDirs fills the empty folders in opts and makes them all.
-func (e *Executor) chooseDirs() error {
-	root := os.Geteuid() == 0
-	if e.opts.CacheDir == "" {
-		e.opts.CacheDir = "/var/cache/codermesh"
-		if !root {
-			dir, err := os.UserCacheDir()
-			if err != nil {
-				return fmt.Errorf("choose cache folder: %w", err)
-			}
-			e.opts.CacheDir = filepath.Join(dir, "codermesh")
-		}
+// freeSlots returns the numbers of the slots for evaluations.
+func freeSlots() chan int {
+	free := make(chan int, maxEvaluations)
+	for n := range maxEvaluations {
+		free <- n
 	}
-	volatile := shortVolatileDir(root)
-	if e.opts.RunDir == "" {
-		e.opts.RunDir = filepath.Join(volatile, "cm")
-	}
-	var err error
-	if e.opts.CacheDir, err = filepath.Abs(e.opts.CacheDir); err != nil {
-		return fmt.Errorf("choose cache folder: %w", err)
-	}
-	if e.runDir, err = filepath.Abs(e.opts.RunDir); err != nil {
-		return fmt.Errorf("choose run folder: %w", err)
-	}
-	// As root, templates run as another account, which must reach the folder.
-	_, open := reachable(existing(e.runDir))
-	if len(e.runDir) > maxRunDir || root && !open {
-		sum := sha256.Sum256([]byte(e.runDir))
-		e.runDir, e.derived = filepath.Join(volatile, "cm-"+hex.EncodeToString(sum[:5])), true
-	}
-	if e.opts.WorkspacesDir == "" {
-		e.opts.WorkspacesDir = "/var/lib/codermesh/workspaces"
-		if !root {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return fmt.Errorf("choose workspaces folder: %w", err)
-			}
-			e.opts.WorkspacesDir = filepath.Join(home, ".local/share/codermesh/workspaces")
-		}
-	}
-	if e.opts.WorkspacesDir, err = filepath.Abs(e.opts.WorkspacesDir); err != nil {
-		return fmt.Errorf("choose workspaces folder: %w", err)
-	}
-	if err := makeDirs(e.opts.CacheDir, filepath.Join(e.opts.CacheDir, "templates"), e.opts.WorkspacesDir); err != nil {
-		return err
-	}
-	return ownedByUs(e.opts.WorkspacesDir) // another user may have created one whose name can be guessed
+	return free
 }
 
-func makeDirs(dirs ...string) error {
-	for _, dir := range dirs {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fault.New(fault.Unavailable, "the folder %s cannot be used: %w", dir, err)
-		}
-	}
-	return nil
-}
-
-func stopped(stop <-chan struct{}) bool {
-	select {
-	case <-stop:
-		return true
-	default:
-		return false
-	}
+// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
+// not survive a reboot; after one, Recover has only known.
+func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
+	return e.host.recover(jobID, epoch, known)
 }

@@ -6,10 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/codermesh/codermesh/v2/internal/fault"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
 // softwareDirs are the folders of programs and of the kernel that every sandbox sees, read-only.
@@ -51,47 +47,8 @@ type visible struct {
 
 type link struct{ name, target string }
 
-// lookAtHost begins to look at the host's files anew, ahead of the policies of a job.
-func (e *Executor) lookAtHost() {
-	look := sync.OnceValue(e.visible)
-	e.looked.Store(&look)
-	e.warming.Go(func() { look() })
-}
-
-// hostFiles returns what sandboxes see, since lookAtHost was called last. It waits for that.
-func (e *Executor) hostFiles() visible { return (*e.looked.Load())() }
-
 // inEtc reports whether a name is /etc or lies below it.
 func inEtc(name string) bool { return within(name, configDir) }
-
-// visible returns what sandboxes see now: the software, the part of /etc that everyone on this machine may read and programs need, and
-// Options.Readable. It leaves out Options.Hidden and the daemon's own folders wherever they lie. It shows the siblings of a hidden file
-// one by one instead of covering the file, because Landlock only allows, and because the kernel drops a cover when the file below it is
-// replaced, as renewed certificates are.
-func (e *Executor) visible() visible {
-	var v visible
-	for _, name := range slices.Concat(e.opts.Hidden, []string{e.runDir, e.opts.CacheDir, e.opts.WorkspacesDir}) {
-		if name != "" && filepath.IsAbs(name) {
-			v.hidden = append(v.hidden, filepath.Clean(name), resolve(name))
-		}
-	}
-	for _, dir := range softwareDirs {
-		v.show(dir)
-	}
-	for _, pattern := range configNames {
-		names, err := filepath.Glob(filepath.Join(configDir, pattern))
-		if err != nil {
-			continue // only a bad pattern fails, and TestConfigNames would have found it
-		}
-		for _, name := range names {
-			v.showConfig(name)
-		}
-	}
-	for _, name := range e.readable() {
-		v.follow(name, v.show)
-	}
-	return v
-}
 
 // skipSystemGit is the variable that keeps git from the machine's settings, see git(1).
 const skipSystemGit = "GIT_CONFIG_NOSYSTEM"
@@ -102,35 +59,6 @@ func (v *visible) guideGit(env map[string]string) {
 	if _, chosen := env[skipSystemGit]; !chosen && !v.shown(filepath.Join(configDir, "gitconfig")) {
 		env[skipSystemGit] = "1"
 	}
-}
-
-// readable returns what the operator lets templates read in addition: certificates by the variables that templates see, and
-// Options.Readable.
-func (e *Executor) readable() []string {
-	names := append(filepath.SplitList(os.Getenv("SSL_CERT_DIR")), os.Getenv("SSL_CERT_FILE"))
-	names = slices.DeleteFunc(names, func(name string) bool { return !filepath.IsAbs(name) })
-	return append(names, e.opts.Readable...)
-}
-
-// checkVisible refuses settings that contradict each other.
-func (e *Executor) checkVisible() error {
-	for _, name := range e.opts.Readable {
-		if !filepath.IsAbs(name) {
-			return fault.New(fault.Invalid, "templates cannot be given %s to read: it must be an absolute path", name)
-		}
-		if within(sandbox.InnerProgram, name) {
-			return fault.New(fault.Invalid, "templates cannot be given %s to read: name a folder below it", name)
-		}
-		for _, secret := range e.opts.Hidden {
-			if below(name, secret) {
-				return fault.New(fault.Invalid, "templates cannot be given %s to read: the server's settings name it as a secret", name)
-			}
-		}
-	}
-	if v := e.hostFiles(); v.crowded != "" {
-		return fault.New(fault.Invalid, "a file with a secret that a setting names lies in %s, which holds more than %d files: move it to /etc/codermesh", v.crowded, maxAround)
-	}
-	return nil
 }
 
 // resolve returns name with its existing links resolved.

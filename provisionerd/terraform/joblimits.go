@@ -4,11 +4,33 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/google/uuid"
+	"time"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
+
+// JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups, memory is bounded for each
+// process instead, processors are not bounded, and processes are bounded if the kernel counts a job's processes separately
+// (countsProcesses).
+type JobLimits struct {
+	Memory    uint64        // bytes, including its private temporary folders
+	Processes uint64        // at one time, including threads
+	CPUs      float64       // processors' worth of time
+	Disk      uint64        // bytes in the job's folders, in each of its temporary ones, and in one file
+	Timeout   time.Duration // from the start of the job; Terraform is interrupted then, and killed a minute later
+}
+
+// size formats a number of bytes for users.
+func size(n uint64) string {
+	switch {
+	case n >= 1<<30 && n%(1<<30) == 0:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	default:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+}
 
 // WorkspaceLimits bound the processes of a workspace that is a process of this host, as JobLimits do those of a job: with control groups all
 // of them together, otherwise the memory of each process, and the number of processes if the kernel counts them. 0 means no bound.
@@ -16,12 +38,6 @@ type WorkspaceLimits struct {
 	Memory    uint64 `json:"memory,omitempty"`    // bytes, including its private temporary folders
 	Processes uint64 `json:"processes,omitempty"` // at one time, including threads
 	Temporary uint64 `json:"temporary,omitempty"` // bytes in each of its private temporary folders
-}
-
-// DefaultWorkspaceLimits returns those of a job.
-func DefaultWorkspaceLimits() WorkspaceLimits {
-	l := DefaultJobLimits()
-	return WorkspaceLimits{Memory: l.Memory, Processes: l.Processes, Temporary: l.Disk}
 }
 
 // maxAgentLog bounds the log of a workspace's process. The sandbox removes the older half when it is full.
@@ -67,22 +83,10 @@ func ParseSize(text string) (uint64, error) {
 	return n * factor, nil
 }
 
-// cgroup returns the control groups of a workspace with their bounds, or nil without control groups.
-func (s spaces) cgroup(id uuid.UUID, l WorkspaceLimits) (*cgroup, error) {
-	if !s.e.cgroups {
-		return nil, nil
+// lesser returns the lesser of two bounds, where 0 means none.
+func lesser(a, b uint64) uint64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
-	return openCgroup("workspace-"+id.String(), JobLimits{Memory: l.Memory, Processes: l.Processes})
-}
-
-// leaveCgroup removes the control groups of a workspace after its processes have ended, and ends those that have not.
-func (s spaces) leaveCgroup(id uuid.UUID) error {
-	group, err := s.cgroup(id, WorkspaceLimits{})
-	if group == nil || err != nil {
-		return err
-	}
-	if err := group.kill(); err != nil {
-		return err
-	}
-	return group.leave(patience)
+	return min(a, b)
 }
