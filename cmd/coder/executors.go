@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
@@ -35,8 +36,8 @@ type terraformOptions struct {
 	cacheDir  string
 	isolation string
 	docker    string
-	limits    terraform.JobLimits
-	spaces    terraform.WorkspaceLimits
+	limits    host.JobLimits
+	spaces    host.WorkspaceLimits
 	env       []string
 	readable  []string
 	files     []string // NAME=PATH
@@ -113,13 +114,13 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 }
 
 // jobFiles parses --provisioner-file.
-func (opts *terraformOptions) jobFiles() (files []terraform.JobFile, err error) {
+func (opts *terraformOptions) jobFiles() (files []host.JobFile, err error) {
 	for _, text := range opts.files {
 		name, path, ok := strings.Cut(text, "=")
 		if !ok || name == "" || path == "" {
 			return nil, fault.New(fault.Invalid, "--provisioner-file %s must have the form NAME=PATH", text)
 		}
-		files = append(files, terraform.JobFile{Name: name, Path: path})
+		files = append(files, host.JobFile{Name: name, Path: path})
 	}
 	return files, nil
 }
@@ -196,7 +197,7 @@ func jobProcess(args []string) (is bool, err error) {
 	args = args[1:]
 	switch args[0] {
 	case workerCommand:
-		return true, terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
+		return true, host.ServeProvider(context.Background(), os.Stdin, os.Stdout)
 	case initCommand:
 		status, err := sandbox.Init(args[1:])
 		if err == nil {
@@ -206,7 +207,7 @@ func jobProcess(args []string) (is bool, err error) {
 	case killCommand:
 		return true, sandbox.Kill()
 	case processCommand:
-		return true, terraform.ProcessCommand(args[1:])
+		return true, host.ProcessCommand(args[1:])
 	}
 	return false, nil
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
 // jobLimitFlags adds the flags that limit a job.
-func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
-	*l = terraform.DefaultJobLimits()
+func jobLimitFlags(f *pflag.FlagSet, l *host.JobLimits) {
+	*l = host.DefaultJobLimits()
 	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory", "memory limit of a job, such as 4GiB (default half of this machine's); 0 for no limit")
 	f.Uint64Var(&l.Processes, "provisioner-job-processes", l.Processes, "maximum number of processes and threads of a job; 0 for no limit")
 	f.Float64Var(&l.CPUs, "provisioner-job-cpus", l.CPUs, "maximum number of CPUs of a job, such as 1.5; 0 for no limit")
@@ -28,8 +28,8 @@ func jobLimitFlags(f *pflag.FlagSet, l *terraform.JobLimits) {
 }
 
 // workspaceLimitFlags are the flags that bound workspaces that are processes of this host.
-func workspaceLimitFlags(f *pflag.FlagSet, l *terraform.WorkspaceLimits) {
-	*l = terraform.DefaultWorkspaceLimits()
+func workspaceLimitFlags(f *pflag.FlagSet, l *host.WorkspaceLimits) {
+	*l = host.DefaultWorkspaceLimits()
 	f.Var((*bytesValue)(&l.Memory), "provisioner-workspace-memory", "memory limit of a workspace that is a process of this host, such as 4GiB (default half of this machine's); 0 for no limit")
 	f.Uint64Var(&l.Processes, "provisioner-workspace-processes", l.Processes, "maximum number of processes and threads of such a workspace; 0 for no limit")
 	f.Var((*bytesValue)(&l.Temporary), "provisioner-workspace-tmp", "size limit of each temporary folder of such a workspace, such as 2GiB; 0 for no limit")
@@ -60,7 +60,7 @@ func (b *bytesValue) String() string {
 
 // Set implements pflag.Value.
 func (b *bytesValue) Set(text string) error {
-	n, err := terraform.ParseSize(text)
+	n, err := host.ParseSize(text)
 	if err != nil {
 		return err
 	}

@@ -29,12 +29,14 @@ var floors = []struct {
 	{"coordinator/client", 2, "client bounds receive run dialserver"},
 	{"coordinator/peering", 1, "outbox probe link"},
 	{"coordinator/protocol", 1, "conn hello protocol link pipe"},
-	{"provisionerd/terraform", 5, `
-		extract binary gate gate_unix host_unix dirs visible accounts joblimits env isolation claim
-		registries notes gate_linux request jobfile host phases worker cliconfig cgroup_linux namespaces
-		look grant share vendored mirrorproxy confine etc follow_linux follow defaultlimits slot limits
-		cache runner plan replace import rehearse jobfiles jobtime spaces process build rundir recover
-		terraform evaluate
+	{"provisionerd/terraform", 1, `
+		mirrorproxy extract registries share phases cliconfig vendored cache runner jobtime plan replace
+		import rehearse build terraform recover evaluate
+	`},
+	{"provisionerd/terraform/host", 4, `
+		env host_unix dirs program visible accounts isolation joblimits cgroup_linux notes claim jobfile
+		gate request look gate_linux namespaces gate_unix rundir host grant jobfiles etc follow_linux left
+		spaces process confine worker slot limits defaultlimits follow
 	`},
 	{"provisionerd/terraform/result", 3, `
 		marks log error state diagnostic resources tags params removed agents plan support output changes

@@ -55,9 +55,12 @@ var law = map[string]rule{
 	"provisionerd/echo":          {imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate"}},
 	"provisionerd/terraform": {
 		imports: []string{
-			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/result", "provisionerd/terraform/sandbox",
-			"provisionerd/terraform/template", "provisionerd/tfstate",
+			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/host", "provisionerd/terraform/result",
+			"provisionerd/terraform/sandbox", "provisionerd/terraform/template", "provisionerd/tfstate",
 		},
+	},
+	"provisionerd/terraform/host": {
+		imports: []string{"provisionerd/provisionerpb", "provisionerd/terraform/result", "provisionerd/terraform/sandbox"},
 	},
 	"provisionerd/terraform/result": {
 		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/template", "provisionerd/tfstate"},
@@ -291,6 +294,7 @@ var unknown = map[string]struct {
 	"provisionerd":                    {"knows neither Terraform (package job's Executor does) nor the server's database", []string{"provisionerd/terraform", "coderd"}},
 	"provisionerd/job":                {"knows neither the mesh nor Terraform", []string{"tailnet", "coordinator", "provisionerd/terraform"}},
 	"provisionerd/terraform":          {"knows neither the mesh nor coderd", []string{"tailnet", "coordinator", "coderd"}},
+	"provisionerd/terraform/host":     {"must not know the mesh or coderd", []string{"tailnet", "coordinator", "coderd"}},
 	"provisionerd/terraform/result":   {"must not know how Terraform is run: neither the executor nor the sandbox", []string{"provisionerd/terraform/sandbox", "github.com/hashicorp/terraform-exec", "tailnet", "coderd"}},
 	"provisionerd/terraform/sandbox":  {"must not know jobs, templates or the daemon", []string{"provisionerd", "provisionerd/job", "provisionerd/provisionerpb"}},
 	"provisionerd/tfstate":            {"knows neither jobs nor storage", []string{"provisionerd/job"}},

@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-exec/tfexec"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
@@ -100,15 +102,15 @@ func (r *runner) apply(
 		return false, err
 	}
 	stage := r.log.Stage()
-	f := facts{
-		transition: transition, metadata: work.GetMetadata(), parameters: work.GetParameters(),
-		previous: work.GetPreviousParameters(), build: true, token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
+	f := host.Facts{
+		Transition: transition, Metadata: work.GetMetadata(), Parameters: work.GetParameters(),
+		Previous: work.GetPreviousParameters(), Build: true, Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
 	}
-	env, err := r.slot.serve(ctx, f)
+	env, err := r.slot.Serve(ctx, f)
 	if err != nil {
 		return false, err
 	}
-	folder, err := result.OpenFolder(r.slot.work())
+	folder, err := result.OpenFolder(r.slot.Work())
 	if err != nil {
 		return false, err
 	}
@@ -213,5 +215,22 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	}
 	if tainted := work.GetTainted(); len(tainted) > 0 {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "An earlier build began these resources and did not finish them. They are made anew: %s.", strings.Join(tainted, ", "))
+	}
+}
+
+// endProcess ends the process of a workspace that was stopped, and removes the folder of one that was deleted, even if the template did not
+// request it.
+func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
+	id, err := uuid.FromBytes(work.GetMetadata().GetWorkspaceId())
+	if err != nil || id == uuid.Nil {
+		return nil //nolint:nilerr // without a workspace there is no process
+	}
+	switch work.GetTransition() {
+	case provisionerpb.Transition_TRANSITION_STOP:
+		return r.host.StopWorkspace(id)
+	case provisionerpb.Transition_TRANSITION_DELETE:
+		return r.host.RemoveWorkspace(id)
+	default:
+		return nil
 	}
 }

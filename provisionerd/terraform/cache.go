@@ -21,6 +21,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/syntax"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
@@ -38,7 +39,7 @@ const maxRemembered = 256
 // complete or not at all and never changes afterwards, so that processes can share the cache.
 type cache struct {
 	dir         string
-	host        *host
+	host        *host.Host
 	log         *slog.Logger
 	initEnv     map[string]string // of init, in addition to the host's
 	cli         cliConfig
@@ -62,7 +63,7 @@ type opening struct {
 	sum    string                                       // of the source archive, SHA-256 in hex
 	source func(context.Context) (io.ReadCloser, error) // opens that archive
 	bare   bool                                         // without what init would make
-	slot   *slot                                        // where init runs
+	slot   *host.Slot                                   // where init runs
 	log    *result.Log                                  // of the job
 	stop   <-chan struct{}                              // closed when the job is asked to stop
 	// explain describes the failure of a Terraform command for users.
@@ -70,9 +71,9 @@ type opening struct {
 }
 
 // newCache returns the cache of a host's cache folder, and registers its metrics unless metrics is nil.
-func newCache(h *host, cli cliConfig, initTimeout time.Duration, metrics prometheus.Registerer) *cache {
+func newCache(h *host.Host, log *slog.Logger, cli cliConfig, initTimeout time.Duration, metrics prometheus.Registerer) *cache {
 	c := &cache{
-		dir: filepath.Join(h.opts.CacheDir, "templates"), host: h, log: h.log, initEnv: initEnv(), cli: cli, initTimeout: initTimeout,
+		dir: filepath.Join(h.CacheDir(), "templates"), host: h, log: log, initEnv: initEnv(), cli: cli, initTimeout: initTimeout,
 		entries: map[string]*cacheEntry{},
 		opened: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "template_cache_total",
 			Help: "Templates that jobs opened, by result: hit when the version was unpacked and initialized already, else miss."}, []string{"result"}),
@@ -127,7 +128,7 @@ func (c *cache) open(ctx context.Context, o opening) (*template.Source, error) {
 	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != sha256.Size {
 		return nil, fmt.Errorf("open template: the offer has no hash of the source")
 	}
-	key := sum[:40] + "-" + c.host.program.product + "-" + c.host.program.version
+	key := sum[:40] + "-" + c.host.Program().Product + "-" + c.host.Program().Version
 	if o.bare {
 		key += "-bare" // without what init would make
 	}
@@ -199,7 +200,7 @@ func (c *cache) make(ctx context.Context, o opening, sum, dir string) (err error
 		if d == tmp {
 			continue // init works in it, and must not replace what the daemon uses later
 		}
-		if err := o.slot.own(d); err != nil {
+		if err := o.slot.Own(d); err != nil {
 			return fmt.Errorf("make template: %w", err)
 		}
 	}
@@ -224,7 +225,7 @@ func (c *cache) make(ctx context.Context, o opening, sum, dir string) (err error
 		if err := settleProviders(src); err != nil {
 			return err
 		}
-	} else if err := removeFile(filepath.Join(src, lockName)); err != nil {
+	} else if err := host.RemoveFile(filepath.Join(src, lockName)); err != nil {
 		return err
 	}
 	if err := closeTree(src); err != nil {
@@ -282,15 +283,15 @@ func (c *cache) unpack(ctx context.Context, o opening, sum, dir string) error {
 // provider in full each time: the content of the cache was verified here.
 func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err error) {
 	o.log.Enter(result.StageInit)
-	pidFile := filepath.Join(c.host.runDir, "i"+filepath.Base(tmp))
-	command := filepath.Join(c.host.runDir, "x"+filepath.Base(tmp)) // the file of its sandbox
+	pidFile := filepath.Join(c.host.RunDir(), "i"+filepath.Base(tmp))
+	command := filepath.Join(c.host.RunDir(), "x"+filepath.Base(tmp)) // the file of its sandbox
 	env := map[string]string{"HOME": filepath.Join(tmp, "h"), "TMPDIR": filepath.Join(tmp, "t")}
-	for _, more := range []map[string]string{c.host.baseEnv, c.initEnv} {
+	for _, more := range []map[string]string{c.host.JobEnv(), c.initEnv} {
 		for name, value := range more {
 			env[name] = value
 		}
 	}
-	g := grant{cgroup: o.slot.cgroup, write: []string{src, env["HOME"], env["TMPDIR"], o.slot.tmp()}}
+	g := host.Grant{Write: []string{src, env["HOME"], env["TMPDIR"], o.slot.Tmp()}}
 	delete(env, pluginCache)
 	env["GIT_CEILING_DIRECTORIES"] = tmp
 	closeProxy, err := c.configure(ctx, o, tmp, env, &g)
@@ -298,23 +299,23 @@ func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err
 		return err
 	}
 	defer closeProxy()
-	p := c.host.policyOf(c.host.isolation, o.slot.uid, g, pidFile)
-	p.Dir, p.Env = src, environment(env)
-	if err := p.Store(command, c.host.opts.Worker[0]); err != nil {
+	p := o.slot.Policy(g, pidFile)
+	p.Dir, p.Env = src, host.Environ(env)
+	if err := c.host.Store(p, command); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
-	tf, err := newTerraform(sandbox.Command(command))
+	tf, err := host.NewTerraform(sandbox.Command(command))
 	if err != nil {
 		return err
 	}
-	attached, err := o.slot.serve(ctx, facts{transition: "start"}, pidFile)
+	attached, err := o.slot.Serve(ctx, host.Facts{Transition: "start"}, pidFile)
 	if err != nil {
 		return err
 	}
 	env[sandbox.ReattachVariable] = attached[sandbox.ReattachVariable]
-	p.Env = environment(env)
-	if err := p.Store(command, c.host.opts.Worker[0]); err != nil {
+	p.Env = host.Environ(env)
+	if err := c.host.Store(p, command); err != nil {
 		return err
 	}
 	out := result.NewOutput(o.log, nil)
@@ -323,8 +324,8 @@ func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err
 	bounded, cancel := context.WithTimeoutCause(ctx, c.initTimeout, errInitTimeout)
 	defer cancel()
 	began := time.Now()
-	err = o.slot.bounded(bounded, func(ctx context.Context) error {
-		return supervise(ctx, o.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
+	err = o.slot.Bounded(bounded, func(ctx context.Context) error {
+		return host.Supervise(ctx, o.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
 	})
 	if err != nil && ctx.Err() == nil && !stopped(o.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
 		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.initTimeout)
@@ -338,7 +339,7 @@ func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err
 
 // configure gives init its CLI configuration: the operator's, with a proxy in place of registries that need a token. The caller calls
 // closeProxy when init has ended.
-func (c *cache) configure(ctx context.Context, o opening, tmp string, env map[string]string, g *grant) (closeProxy func(), err error) {
+func (c *cache) configure(ctx context.Context, o opening, tmp string, env map[string]string, g *host.Grant) (closeProxy func(), err error) {
 	cli := c.cli
 	if cli.invalid != nil {
 		return nil, cli.invalid
@@ -351,8 +352,8 @@ func (c *cache) configure(ctx context.Context, o opening, tmp string, env map[st
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return "", fmt.Errorf("write terraform configuration: %w", err)
 		}
-		g.read = append(g.read, file)
-		return file, o.slot.own(file)
+		g.Read = append(g.Read, file)
+		return file, o.slot.Own(file)
 	}
 	text := cli.initText
 	if text == nil {
@@ -476,4 +477,35 @@ func removeReadOnly(dir string) error {
 		return os.Chmod(name, 0o755)
 	})
 	return errors.Join(err, os.RemoveAll(dir))
+}
+
+var errCanceled = errors.New("the job was canceled")
+
+func stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// initEnv returns what only init sees: where to install from, and bounds on the programs that fetch modules. It holds no credentials. The
+// settings that a repository could bring along do not count: no other transport than these, no repository without a .git folder, no hooks.
+func initEnv() map[string]string {
+	env := map[string]string{
+		"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+		"GIT_CONFIG_COUNT": "3",
+		"GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit",
+		"GIT_CONFIG_KEY_1": "core.hooksPath", "GIT_CONFIG_VALUE_1": os.DevNull,
+		"GIT_CONFIG_KEY_2": "core.fsmonitor", "GIT_CONFIG_VALUE_2": "false",
+		"HGRCPATH": os.DevNull, "HGPLAIN": "1",
+	}
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "TF_REGISTRY_") {
+			env[name] = value
+		}
+	}
+	return env
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -60,7 +61,7 @@ func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	if err := e.mayRun(ctx); err != nil {
 		return Answer{}, err
 	}
-	if err := s.begin(offer); err != nil {
+	if err := s.Begin(offer); err != nil {
 		return Answer{}, err
 	}
 	answer, err := r.answer(ctx, q)
@@ -82,7 +83,7 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	in := planInput{t: t, variables: q.Variables, facts: facts{transition: "start", metadata: q.Metadata, parameters: slices.Clone(q.Parameters)}}
+	in := planInput{t: t, variables: q.Variables, facts: host.Facts{Transition: "start", Metadata: q.Metadata, Parameters: slices.Clone(q.Parameters)}}
 	out := Answer{Values: map[string]string{}, Refused: map[string]string{}}
 	in.lifted, out.Dropped = template.Project(files)
 	for round := 1; ; round++ {
@@ -93,14 +94,14 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 		if ctx.Err() != nil {
 			return Answer{}, ctx.Err()
 		}
-		refused := result.Refused(said.Diagnostics(), t, in.facts.parameters)
+		refused := result.Refused(said.Diagnostics(), t, in.facts.Parameters)
 		if len(refused) == 0 || round == maxRounds {
 			return Answer{}, r.commandError("evaluate parameters", err, said, t)
 		}
 		for name, reason := range refused {
 			out.Refused[name] = reason
 		}
-		in.facts.parameters = slices.DeleteFunc(in.facts.parameters, func(v *provisionerpb.ParameterValue) bool {
+		in.facts.Parameters = slices.DeleteFunc(in.facts.Parameters, func(v *provisionerpb.ParameterValue) bool {
 			_, gone := refused[v.GetName()]
 			return gone
 		})

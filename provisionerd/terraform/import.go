@@ -11,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -20,7 +21,7 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 	found := &provisionerpb.ImportResult{}
 	res := &provisionerpb.Result{}
 	err := r.importInto(ctx, work, found)
-	if concern := r.host.program.concern(); concern != "" && err != nil && r.inModules {
+	if concern := r.host.Program().Concern(); concern != "" && err != nil && r.inModules {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", concern)
 	}
 	if err != nil {
@@ -51,8 +52,8 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if err := result.CheckVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
-	in := planInput{t: t, variables: work.GetVariables(), facts: facts{
-		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
+	in := planInput{t: t, variables: work.GetVariables(), facts: host.Facts{
+		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
 	}}
 	projected, err := r.project(ctx, in)
 	if errors.Is(err, errCanceled) || ctx.Err() != nil {
@@ -63,8 +64,8 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "Detecting parameters alone did not work: %v", err)
 	}
 	for _, p := range projected.Parameters() {
-		if p.GetRequired() && !slices.ContainsFunc(in.facts.parameters, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
-			in.facts.parameters = append(in.facts.parameters, &provisionerpb.ParameterValue{Name: p.GetName(), Value: result.Placeholder(p)})
+		if p.GetRequired() && !slices.ContainsFunc(in.facts.Parameters, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
+			in.facts.Parameters = append(in.facts.Parameters, &provisionerpb.ParameterValue{Name: p.GetName(), Value: result.Placeholder(p)})
 		}
 	}
 	if in.lifted, err = liftedSources(t); err != nil {
@@ -87,7 +88,7 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		return err
 	}
 	found.WorkspaceTags, found.TagPlaces, found.ComputedTags = tags.Values, tags.Places, tags.Computed
-	in.facts.transition = "stop"
+	in.facts.Transition = "stop"
 	stop, err := r.plan(ctx, in, start.Graph)
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []resul
 	if err := r.refill(in, false); err != nil {
 		return nil, nil, out, err
 	}
-	env, err := r.slot.serve(ctx, in.facts)
+	env, err := r.slot.Serve(ctx, in.facts)
 	if err != nil {
 		return nil, nil, out, err
 	}
@@ -177,7 +178,7 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []resul
 	if err != nil {
 		return nil, nil, out, err
 	}
-	found, err := result.StatesIn(r.slot.work())
+	found, err := result.StatesIn(r.slot.Work())
 	if err != nil {
 		return nil, nil, out, err
 	}
@@ -222,10 +223,10 @@ func (r *runner) checkPresets(ctx context.Context, in planInput, p result.Plan, 
 
 // parametersWith returns the parameters that the template has with the values of a preset.
 func (r *runner) parametersWith(ctx context.Context, in planInput, preset *provisionerpb.Preset) ([]*provisionerpb.Parameter, error) {
-	in.facts.parameters = slices.Clone(in.facts.parameters)
+	in.facts.Parameters = slices.Clone(in.facts.Parameters)
 	for _, v := range preset.GetParameters() {
-		in.facts.parameters = slices.DeleteFunc(in.facts.parameters, func(old *provisionerpb.ParameterValue) bool { return old.GetName() == v.GetName() })
-		in.facts.parameters = append(in.facts.parameters, v)
+		in.facts.Parameters = slices.DeleteFunc(in.facts.Parameters, func(old *provisionerpb.ParameterValue) bool { return old.GetName() == v.GetName() })
+		in.facts.Parameters = append(in.facts.Parameters, v)
 	}
 	found, err := r.project(ctx, in)
 	return found.Parameters(), err

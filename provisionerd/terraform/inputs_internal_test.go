@@ -108,35 +108,3 @@ func TestLoopsInDefaults(t *testing.T) {
 		t.Errorf("got %.100s, %v", values, err)
 	}
 }
-
-func TestConcern(t *testing.T) {
-	t.Parallel()
-	for b, old := range map[binary]bool{
-		{product: "terraform", version: "1.9.0"}: true, {product: "terraform", version: "1.11.4"}: true, {product: "terraform", version: "1.12.0-rc1"}: false,
-		{product: "terraform", version: "1.13.3"}: false, {product: "tofu", version: "1.9.0"}: false,
-	} {
-		if got := b.concern(); (got != "") != old {
-			t.Errorf("%s: got %q", b.name(), got)
-		}
-	}
-}
-
-func FuzzProcessRequest(f *testing.F) {
-	f.Add([]byte(`{"start":true,"args":["/bin/sh","-c","true"],"env":{"A":"b"}}`))
-	f.Add([]byte(`{"start":false}`))
-	f.Add([]byte(`{"start":true,"args":[""],"env":{"A=":"\u0000"}}`))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		r, err := parseProcessRequest(line)
-		if err != nil || !r.Start {
-			return
-		}
-		for _, entry := range r.environment(map[string]string{"PATH": "/bin"}, "coder", "/home") {
-			if name, _, ok := strings.Cut(entry, "="); !ok || name == "" || strings.Contains(entry, "\x00") {
-				t.Errorf("environment %q", entry)
-			}
-		}
-		if r.Args[0] == "" || strings.Contains(strings.Join(r.Args, ""), "\x00") {
-			t.Errorf("arguments %q", r.Args)
-		}
-	})
-}

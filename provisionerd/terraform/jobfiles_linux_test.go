@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
 // TestJobFiles gives jobs a kubeconfig. TestAttacksAsPlainUser runs it again without root.
@@ -49,7 +50,7 @@ func attackJobFiles(t *testing.T, opts terraform.Options) {
 		}
 	}
 	write("CONFIG-1")
-	opts.Files = []terraform.JobFile{{Name: "KUBE_CONFIG_PATH", Path: source}, {Name: ".kube/config", Path: source}}
+	opts.Files = []host.JobFile{{Name: "KUBE_CONFIG_PATH", Path: source}, {Name: ".kube/config", Path: source}}
 	opts.Hidden = append(opts.Hidden, source)
 	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 	const script = `
@@ -140,7 +141,7 @@ func TestJobFilesAreChecked(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.WriteFile(filepath.Join(dir, "big"), make([]byte, 1<<20+1), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for given, want := range map[terraform.JobFile]string{
+	for given, want := range map[host.JobFile]string{
 		{Name: "PATH", Path: file}:                              "set that variable themselves",
 		{Name: "TF_CLI_CONFIG_FILE", Path: file}:                "set that variable themselves",
 		{Name: "LD_PRELOAD", Path: file}:                        "set that variable themselves",
@@ -155,13 +156,13 @@ func TestJobFilesAreChecked(t *testing.T) {
 		{Name: ".kube/config", Path: filepath.Join(dir, "big")}: "larger than 1024 KiB",
 	} {
 		opts := options(t)
-		opts.Files = []terraform.JobFile{given}
+		opts.Files = []host.JobFile{given}
 		if _, err := terraform.New(t.Context(), opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", given, err, want)
 		}
 	}
 	opts := options(t)
-	opts.Files = []terraform.JobFile{{Name: "A", Path: file}, {Name: "A", Path: file}}
+	opts.Files = []host.JobFile{{Name: "A", Path: file}, {Name: "A", Path: file}}
 	if _, err := terraform.New(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "two files as A") {
 		t.Errorf("twice: %v", err)
 	}

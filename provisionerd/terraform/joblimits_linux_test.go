@@ -10,17 +10,18 @@ import (
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
 // limited returns an executor with low limits for its jobs.
-func limited(t *testing.T, limits terraform.JobLimits) *terraform.Executor {
+func limited(t *testing.T, limits host.JobLimits) *terraform.Executor {
 	t.Helper()
 	return newExecutor(t, func(o *terraform.Options) { o.JobLimits = limits })
 }
 
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
-	e := limited(t, terraform.JobLimits{Timeout: 2 * time.Second})
+	e := limited(t, host.JobLimits{Timeout: 2 * time.Second})
 	_, result := runScript(t, e, "exec sleep 600\n")
 	if !strings.Contains(result.GetError(), "longer than 2s") || result.GetCanceled() {
 		t.Errorf("the job ended with %q (canceled %v)", result.GetError(), result.GetCanceled())
@@ -30,7 +31,7 @@ func TestTimeLimit(t *testing.T) {
 // TestDiskLimit makes one job fill its folders, in one file and in many, while another works.
 func TestDiskLimit(t *testing.T) {
 	t.Parallel()
-	e := limited(t, terraform.JobLimits{Disk: 24 << 20})
+	e := limited(t, host.JobLimits{Disk: 24 << 20})
 	for name, script := range map[string]string{
 		"one file":      "cat /dev/zero >ballast\n",
 		"many files":    "i=0; while :; do i=$((i+1)); head -c 4000000 /dev/zero >ballast$i || exit 1; done\n",
@@ -61,7 +62,7 @@ func TestMemoryAndProcessLimits(t *testing.T) {
 		testProcessLimitOfNamespaces(t) // a plain user has no control groups here
 		return
 	}
-	e := limited(t, terraform.JobLimits{Memory: 512 << 20, Processes: 150})
+	e := limited(t, host.JobLimits{Memory: 512 << 20, Processes: 150})
 	for _, concern := range e.Concerns() {
 		t.Fatal(concern)
 	}
@@ -87,7 +88,7 @@ func TestMemoryAndProcessLimits(t *testing.T) {
 func testProcessLimitOfNamespaces(t *testing.T) {
 	t.Helper()
 	const bound = 100
-	e := newExecutor(t, func(o *terraform.Options) { o.Slots, o.JobLimits = 2, terraform.JobLimits{Processes: bound} })
+	e := newExecutor(t, func(o *terraform.Options) { o.Slots, o.JobLimits = 2, host.JobLimits{Processes: bound} })
 	if got := strings.Join(e.Concerns(), "\n"); !strings.Contains(got, "and its processors not at all: ") {
 		t.Fatalf("concerns %q", got)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
@@ -97,7 +98,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Skip("only root has accounts to give")
 	}
 	opts := withoutBubblewrap(t)
-	opts.JobLimits = terraform.JobLimits{Disk: 24 << 20}
+	opts.JobLimits = host.JobLimits{Disk: 24 << 20}
 	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 	open, theirs := openFile(t, "/tmp")
 	name := "cm-" + strings.ReplaceAll(uuid.NewString(), "-", "")

@@ -30,6 +30,7 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
@@ -60,7 +61,7 @@ func TestMain(m *testing.M) {
 		var err error
 		switch os.Args[1] {
 		case "provider-worker":
-			err = terraform.ServeProvider(context.Background(), os.Stdin, os.Stdout)
+			err = host.ServeProvider(context.Background(), os.Stdin, os.Stdout)
 		case "sandbox-init":
 			var status int
 			if status, err = sandbox.Init(os.Args[2:]); err == nil {
@@ -69,7 +70,7 @@ func TestMain(m *testing.M) {
 		case "sandbox-kill":
 			err = sandbox.Kill()
 		case "workspace-process":
-			err = terraform.ProcessCommand(os.Args[2:])
+			err = host.ProcessCommand(os.Args[2:])
 		case "doomed":
 			err = runDoomed(os.Args[2:])
 		default:

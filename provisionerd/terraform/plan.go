@@ -13,6 +13,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
@@ -24,7 +25,7 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 	if err := r.refill(in, true); err != nil {
 		return result.Plan{}, err
 	}
-	env, err := r.slot.serve(ctx, in.facts)
+	env, err := r.slot.Serve(ctx, in.facts)
 	if err != nil {
 		return result.Plan{}, err
 	}
@@ -88,7 +89,7 @@ func (r *runner) afford(ctx context.Context, t *template.Source, work *provision
 
 // graph runs `terraform graph` in the slot's sandbox: terraform-exec gives its output no bound.
 func (r *runner) graph(ctx context.Context) (map[string][]string, error) {
-	cmd := exec.CommandContext(ctx, r.slot.command(), "graph")
+	cmd := exec.CommandContext(ctx, r.slot.Command(), "graph")
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.SysProcAttr = sandbox.ChildAttr()
@@ -122,8 +123,8 @@ func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDry
 		return err
 	}
 	r.log.Enter(result.StagePlan)
-	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: facts{
-		transition: "start", metadata: work.GetMetadata(), parameters: work.GetParameters(), token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
+	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: host.Facts{
+		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
 	}}, nil)
 	if err != nil {
 		return err

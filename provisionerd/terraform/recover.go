@@ -1,15 +1,11 @@
 package terraform
 
 import (
-	"encoding/hex"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
@@ -17,97 +13,10 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
-// putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it left.
-func (h *host) putAside() error {
-	left := filepath.Join(h.runDir, leftDir)
-	if err := os.MkdirAll(left, 0o700); err != nil {
-		return fmt.Errorf("put aside: %w", err)
-	}
-	if err := removeOld(left); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(h.runDir)
-	if err != nil {
-		return fmt.Errorf("put aside: %w", err)
-	}
-	patience := time.NewTimer(h.opts.LastWords + 5*time.Second)
-	defer patience.Stop()
-	for _, entry := range entries {
-		number, ok := strings.CutPrefix(entry.Name(), "s")
-		if _, err := strconv.Atoi(number); !ok || err != nil {
-			continue
-		}
-		if p, err := readProcess(filepath.Join(h.runDir, "p"+number)); err == nil && p.Namespaces {
-			letSave(p, patience.C)
-		}
-		if p, err := readProcess(filepath.Join(h.runDir, "p"+number)); err == nil {
-			sandbox.KillGroup(p)
-		}
-		dir := filepath.Join(h.runDir, entry.Name())
-		beside := func(kind string) string { return filepath.Join(h.runDir, kind+number) }
-		if text, err := os.ReadFile(beside("j")); err == nil {
-			var n note
-			if err := json.Unmarshal(text, &n); err == nil && n.JobID != "" {
-				to := filepath.Join(left, remainsName(n.JobID, n.Epoch))
-				if err := errors.Join(os.RemoveAll(filepath.Join(dir, filesDir)), os.RemoveAll(to), os.Rename(dir, to)); err != nil {
-					return fmt.Errorf("put aside: %w", err)
-				}
-			}
-		}
-		err := errors.Join(os.RemoveAll(dir), removeFile(beside("j")), removeFile(beside("p")))
-		if err != nil {
-			return fmt.Errorf("put aside: %w", err)
-		}
-	}
-	return nil
-}
-
-// letSave waits until the program in a killed daemon's sandbox has ended: Terraform was interrupted when the daemon died, and saves its
-// state.
-func letSave(p sandbox.Process, enough <-chan time.Time) {
-	here, err := sandbox.Identify(os.Getpid())
-	if err != nil || here.Boot != p.Boot || p.Init <= 1 {
-		return // it ended with the machine
-	}
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for {
-		if _, err := sandbox.Identify(p.Init); err != nil {
-			return
-		}
-		select {
-		case <-enough:
-			return
-		case <-again.C:
-		}
-	}
-}
-
-func removeOld(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("remove old files: %w", err)
-	}
-	for _, entry := range entries {
-		info, err := entry.Info()
-		if err != nil || time.Since(info.ModTime()) < leftFor {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-			return fmt.Errorf("remove old files: %w", err)
-		}
-	}
-	return nil
-}
-
-func remainsName(jobID string, epoch uint64) string {
-	return jobID + "-" + strconv.FormatUint(epoch, 10)
-}
-
-// recover finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
-// not survive a reboot; after one, recover has only known.
-func (h *host) recover(jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
-	dir := filepath.Join(h.runDir, leftDir, remainsName(hex.EncodeToString(jobID[:]), epoch))
+// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
+// not survive a reboot; after one, Recover has only known.
+func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
+	dir := e.host.Remains(jobID, epoch)
 	found, err := result.StatesIn(filepath.Join(dir, "w"))
 	said, dump := result.LastWords(filepath.Join(dir, "w"), sandbox.LastWordsFile)
 	outcome, state := tfstate.Settle(result.Newest(known.Checkpoint, append(found, dump)...), append(known.Changes, said...), false)

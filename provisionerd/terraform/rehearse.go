@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 )
 
@@ -72,9 +73,9 @@ func (r *runner) rehearsal(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if err := r.fill(t, true, work.GetVariables(), state, withIDToken(nil, m)); err != nil {
 		return nil, err
 	}
-	env, err := r.slot.serve(ctx, facts{
-		transition: "start", metadata: m, parameters: work.GetParameters(), previous: work.GetParameters(), build: true, rehearsal: true,
-		token: t.Token, key: t.Key, oidcToken: t.OIDCToken,
+	env, err := r.slot.Serve(ctx, host.Facts{
+		Transition: "start", Metadata: m, Parameters: work.GetParameters(), Previous: work.GetParameters(), Build: true, Rehearsal: true,
+		Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
 	})
 	if err != nil {
 		return nil, err

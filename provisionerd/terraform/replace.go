@@ -11,6 +11,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/shell"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -34,7 +35,7 @@ import (
 // planFirst makes the plan of a build that must be checked before it changes anything, and checks it. It returns the events of the plan in
 // planFile, or nil if the build needs no check and no plan was made. env comes from slot.serve with f; the returned one replaces it.
 func (r *runner) planFirst(
-	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f facts, env map[string]string, outcome *provisionerpb.BuildResult,
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f host.Facts, env map[string]string, outcome *provisionerpb.BuildResult,
 ) (newEnv map[string]string, planned []result.Event, err error) {
 	costs := work.GetQuota() != nil && t.Cost
 	if !costs && !result.Guarded(work) {
@@ -56,14 +57,14 @@ func (r *runner) planFirst(
 
 // keep returns an error if the planned build would replace or delete a kept resource without permission.
 func (r *runner) keep(
-	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f facts, env map[string]string, planned []result.Event, outcome *provisionerpb.BuildResult,
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f host.Facts, env map[string]string, planned []result.Event, outcome *provisionerpb.BuildResult,
 ) (newEnv map[string]string, err error) {
 	replacement := work.GetReplacement()
 	lost := slices.DeleteFunc(result.Lost(planned, work.GetState()), func(e result.Event) bool { return slices.Contains(replacement.GetFresh(), e.Addr) })
 	excess := func() bool {
 		return slices.ContainsFunc(lost, func(e result.Event) bool { return !slices.Contains(replacement.GetAllowed(), e.Addr) })
 	}
-	if excess() && f.transition == "stop" {
+	if excess() && f.Transition == "stop" {
 		if lost, err = r.withoutAnew(ctx, t, env, replacement, lost); err != nil {
 			return env, err
 		}
@@ -90,20 +91,20 @@ func (r *runner) keep(
 		outcome.Resources = resources
 	}
 	way := "start or update the workspace on a terminal or on its page"
-	if f.transition == "stop" {
+	if f.Transition == "stop" {
 		way = "stop the workspace on a terminal or on its page"
 	}
 	return env, &result.Error{Code: result.CodeReplaces, Err: fault.New(fault.Conflict,
 		"this %s would replace or delete what the workspace keeps, and its data would be lost: %s. Nothing was changed. "+
 			"To be asked, %s. To allow it for every workspace of the template: coder templates edit %s --allow-replacing-resources",
-		f.transition, strings.Join(outcome.Replaces, ", "), way, shell.POSIX(work.GetMetadata().GetTemplateName()))}
+		f.Transition, strings.Join(outcome.Replaces, ", "), way, shell.POSIX(work.GetMetadata().GetTemplateName()))}
 }
 
 // withoutMomentary omits the resources that exist only while the workspace runs: a stop deletes them, and a start makes or keeps them.
 func (r *runner) withoutMomentary(
-	ctx context.Context, t *template.Source, f facts, env map[string]string, replacement *provisionerpb.Replacement, lost []result.Event,
+	ctx context.Context, t *template.Source, f host.Facts, env map[string]string, replacement *provisionerpb.Replacement, lost []result.Event,
 ) (kept []result.Event, newEnv map[string]string, err error) {
-	transition := f.transition
+	transition := f.Transition
 	is := func(events []result.Event, addr, action string) bool {
 		return slices.ContainsFunc(events, func(e result.Event) bool { return e.Addr == addr && e.Action == action })
 	}
@@ -113,8 +114,8 @@ func (r *runner) withoutMomentary(
 	if transition == "stop" && !slices.ContainsFunc(lost, func(e result.Event) bool { return e.Action == "delete" }) {
 		return lost, env, nil
 	}
-	f.transition = map[string]string{"start": "stop", "stop": "start"}[transition]
-	otherEnv, err := r.slot.serve(ctx, f)
+	f.Transition = map[string]string{"start": "stop", "stop": "start"}[transition]
+	otherEnv, err := r.slot.Serve(ctx, f)
 	if err != nil {
 		return nil, env, err
 	}
@@ -122,8 +123,8 @@ func (r *runner) withoutMomentary(
 	if errors.Is(failed, errCanceled) {
 		return nil, env, failed
 	}
-	f.transition = transition
-	if env, err = r.slot.serve(ctx, f); err != nil {
+	f.Transition = transition
+	if env, err = r.slot.Serve(ctx, f); err != nil {
 		return nil, env, err
 	}
 	return slices.DeleteFunc(lost, func(e result.Event) bool {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -23,8 +27,8 @@ import (
 const provisionersDisk = "The provisioner's disk"
 
 // failed returns the result of a job that could not do its work.
-func failed(h *host, err error) *provisionerpb.Result {
-	err = disk.Explain(err, provisionersDisk, h.disks()...)
+func failed(h *host.Host, err error) *provisionerpb.Result {
+	err = disk.Explain(err, provisionersDisk, h.Disks()...)
 	res := &provisionerpb.Result{Error: tty.Clean(err.Error())}
 	if coded, ok := errors.AsType[*result.Error](err); ok {
 		res.ErrorCode = coded.Code
@@ -34,14 +38,15 @@ func failed(h *host, err error) *provisionerpb.Result {
 
 // runner runs one job.
 type runner struct {
-	host  *host
-	cache *cache
-	slot  *slot
-	offer *provisionerpb.Offer
-	run   job.Run
-	log   *result.Log
-	stop  <-chan struct{}
-	bare  bool // the source alone is enough, and is not initialized
+	host    *host.Host
+	cache   *cache
+	timeout time.Duration // of the job; 0 means none
+	slot    *host.Slot
+	offer   *provisionerpb.Offer
+	run     job.Run
+	log     *result.Log
+	stop    <-chan struct{}
+	bare    bool // the source alone is enough, and is not initialized
 
 	inModules bool // an error was about a module of a registry, or about the version of Terraform
 }
@@ -60,16 +65,16 @@ func (r *runner) open(ctx context.Context) (*template.Source, error) {
 // fill makes the slot's working folder: the source, with other content for some of its files, a link to what init made (unless linked is false),
 // variables and state. The folder is new, and is given to the job only when complete.
 func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
-	dir := r.slot.work()
-	r.slot.halt()
-	if err := r.slot.renew(dir); err != nil {
+	dir := r.slot.Work()
+	r.slot.Halt()
+	if err := r.slot.Renew(dir); err != nil {
 		return err
 	}
 	keep := func(name string) bool {
 		_, other := content[name]
 		return !other && name != ".terraform" && (linked || name != lockName)
 	}
-	if err := copyTree(t.Dir, dir, r.slot.own, keep); err != nil {
+	if err := copyTree(t.Dir, dir, r.slot.Own, keep); err != nil {
 		return err
 	}
 	values, err := t.VariablesFile(variables)
@@ -92,21 +97,21 @@ func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerp
 		if err := writeNew(root, name, text); err != nil {
 			return err
 		}
-		if err := r.slot.own(filepath.Join(dir, name)); err != nil {
+		if err := r.slot.Own(filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
-	g := grant{}
+	g := host.Grant{}
 	if _, err := os.Lstat(filepath.Join(t.Dir, ".terraform")); linked && err == nil {
-		g.read = []string{t.Dir}
+		g.Read = []string{t.Dir}
 		if err := root.Symlink(filepath.Join(t.Dir, ".terraform"), ".terraform"); err != nil {
 			return fmt.Errorf("link template: %w", err)
 		}
 	}
-	if err := r.slot.own(dir); err != nil {
+	if err := r.slot.Own(dir); err != nil {
 		return err
 	}
-	return r.slot.allow(r.host.withDocker(g, t))
+	return r.slot.Allow(r.host.WithDocker(g, t.Dir))
 }
 
 // writeNew writes a file that does not exist yet.
@@ -124,14 +129,14 @@ func writeNew(root *os.Root, name string, text []byte) error {
 
 // terraform runs one command in the slot, with an environment from slot.serve.
 func (r *runner) terraform(ctx context.Context, env map[string]string, command func(context.Context, *tfexec.Terraform) error) error {
-	tf := r.slot.tf
-	if err := r.slot.equip(env); err != nil {
+	tf := r.slot.Terraform()
+	if err := r.slot.Equip(env); err != nil {
 		return err
 	}
 	tf.SetStderr(result.NewStderr(r.log))
 	defer discardOutput(tf)
-	return r.slot.bounded(ctx, func(ctx context.Context) error {
-		return supervise(ctx, r.stop, r.slot.pidFile(), func(gentle context.Context) error { return command(gentle, tf) })
+	return r.slot.Bounded(ctx, func(ctx context.Context) error {
+		return host.Supervise(ctx, r.stop, r.slot.PidFile(), func(gentle context.Context) error { return command(gentle, tf) })
 	})
 }
 
@@ -150,12 +155,12 @@ func (r *runner) commandError(doing string, err error, out *result.Output, t *te
 	texts, code, inModules := result.Explain(diags, t)
 	r.inModules = r.inModules || inModules
 	said := strings.Join(texts, "\n")
-	for _, hint := range []string{hintAbout(said), r.hintAboutProcesses(said)} {
+	for _, hint := range []string{hintAbout(said), r.slot.HintAboutProcesses(said)} {
 		if hint != "" {
 			texts = append(texts, hint)
 		}
 	}
-	if end := r.slot.workerEnd(); end != "" {
+	if end := r.slot.WorkerEnd(); end != "" {
 		texts = append(texts, "The process that serves the coder provider ended during the job: "+end)
 	}
 	failure := fault.New(fault.Invalid, "%s", result.CleanLine(strings.Join(texts, "\n")))
@@ -180,22 +185,6 @@ func hintAbout(text string) string {
 	return ""
 }
 
-// hintAboutProcesses returns a remedy for a job that could not start a process, or "" for other errors. Control groups report it with
-// certainty (bounded); a resource limit shows only in what programs print.
-func (r *runner) hintAboutProcesses(text string) string {
-	bound := r.host.opts.JobLimits.Processes
-	if bound == 0 || r.slot.cgroup != nil || !r.host.isolation.countsProcesses() {
-		return ""
-	}
-	text = strings.ToLower(text)
-	for _, complaint := range []string{"cannot fork", "can't fork", "fork: retry", "fork: resource temporarily unavailable", "failed to create new os thread"} {
-		if strings.Contains(text, complaint) {
-			return fmt.Sprintf("The job may run %d processes and threads at one time: make it smaller, or raise --provisioner-job-processes of the provisioner", bound)
-		}
-	}
-	return ""
-}
-
 // discardSink discards logs.
 type discardSink struct{}
 
@@ -216,6 +205,22 @@ func (r *runner) refill(in planInput, linked bool) error {
 type planInput struct {
 	t         *template.Source
 	variables []*provisionerpb.VariableValue
-	facts     facts
+	facts     host.Facts
 	lifted    template.Edited // files of the template with another content
+}
+
+// discardOutput stops terraform-exec from writing to its last writer.
+func discardOutput(tf *tfexec.Terraform) {
+	tf.SetStdout(io.Discard)
+	tf.SetStderr(io.Discard)
+}
+
+// withIDToken adds the file with the build's ID token to the files of a job that differ from the template's, if it has one.
+func withIDToken(edited template.Edited, m *provisionerpb.Metadata) template.Edited {
+	if m.GetIdToken() == "" {
+		return edited
+	}
+	all := template.Edited{host.IDTokenFile: []byte(m.GetIdToken())}
+	maps.Copy(all, edited)
+	return all
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
 // Providers are large, and each template version installs its own. Files with the same content share one file on disk: the store, beside the
@@ -131,11 +133,11 @@ func tidyStore(cacheDir string) error {
 			continue // another process was faster
 		}
 		// A version may be about to link to a new file.
-		stat, ok := statusOf(info)
-		if !ok || stat.links > 1 || time.Since(info.ModTime()) < tidyEvery {
+		links, ok := host.Links(info)
+		if !ok || links > 1 || time.Since(info.ModTime()) < tidyEvery {
 			continue
 		}
-		if err := removeFile(filepath.Join(dir, entry.Name())); err != nil {
+		if err := host.RemoveFile(filepath.Join(dir, entry.Name())); err != nil {
 			return fmt.Errorf("tidy providers: %w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
 // processWorkspace is a workspace that is a process of this host and runs a script.
@@ -77,7 +78,7 @@ func TestWorkspaceLimits(t *testing.T) {
 			if alone {
 				opts = withoutBubblewrap(t)
 			}
-			opts.WorkspaceLimits = terraform.WorkspaceLimits{Memory: 256 << 20, Processes: 120, Temporary: 16 << 20}
+			opts.WorkspaceLimits = host.WorkspaceLimits{Memory: 256 << 20, Processes: 120, Temporary: 16 << 20}
 			e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 			mark := "44" + strings.ReplaceAll(uuid.NewString(), "-", "")[:8]
 			testWorkspaceLimits(t, e, opts.WorkspacesDir, alone, mark)

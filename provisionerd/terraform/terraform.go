@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
@@ -65,16 +66,16 @@ type Options struct {
 	// Readable are files and folders of this host that templates and workspaces may read, in addition to the software and a part of /etc.
 	Readable []string
 	// Files are files of this host, such as credentials, that every job gets a copy of.
-	Files []JobFile
+	Files []host.JobFile
 	// Hidden are files and folders with secrets of the operator, wherever they lie, which templates and workspaces never see.
 	Hidden []string
 	// ServiceAccount is the folder with the credentials of a Kubernetes pod. Jobs may read it if ExtraEnv names KUBERNETES_SERVICE_HOST,
 	// without which nothing finds the cluster. Empty means where the kubelet puts it.
 	ServiceAccount string
 	// JobLimits bound the processes of a confined job together.
-	JobLimits JobLimits
+	JobLimits host.JobLimits
 	// WorkspaceLimits bound each workspace that is a process of this host. Templates may ask for less.
-	WorkspaceLimits WorkspaceLimits
+	WorkspaceLimits host.WorkspaceLimits
 	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, if bubblewrap works. 0 means
 	// DefaultLastWords.
 	LastWords time.Duration
@@ -91,15 +92,14 @@ type Options struct {
 type Executor struct {
 	opts  Options
 	log   *slog.Logger
-	host  *host
+	host  *host.Host
 	cache *cache
 
 	mu     sync.Mutex // guards slots and closed
-	slots  map[int]*slot
+	slots  map[int]*host.Slot
 	closed bool
 
-	warming  sync.WaitGroup
-	unfollow context.CancelFunc // ends following the host's /etc; nil if nothing follows it
+	warming sync.WaitGroup
 
 	evaluations chan int // slots that no evaluation uses
 }
@@ -123,31 +123,24 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 	if opts.Slots == 0 {
 		opts.Slots = 1
 	}
-	if err := checkJobFiles(opts.Files); err != nil {
-		return nil, err
-	}
-	h, err := newHost(opts.host())
+	h, err := host.New(opts.host())
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{opts: opts, log: opts.Logger, host: h, slots: map[int]*slot{}, evaluations: freeSlots()}
+	e := &Executor{opts: opts, log: opts.Logger, host: h, slots: map[int]*host.Slot{}, evaluations: freeSlots()}
 	if err := e.setUp(ctx); err != nil {
-		return nil, errors.Join(err, h.leave())
+		return nil, errors.Join(err, h.Leave())
 	}
 	for n := range max(opts.Slots, 0) {
 		e.warm(n)
 	}
-	if h.isolation.bubblewrap != "" && h.opts.WorkspacesDir != "" {
-		follow, stop := context.WithCancel(context.WithoutCancel(ctx))
-		e.unfollow = stop
-		e.warming.Go(func() { h.follow(follow) })
-	}
+	h.FollowEtc(ctx)
 	return e, nil
 }
 
 // host returns the options of the executor's host.
-func (o Options) host() hostOptions {
-	h := hostOptions{
+func (o Options) host() host.Options {
+	h := host.Options{
 		Logger: o.Logger, CacheDir: o.CacheDir, RunDir: o.RunDir, WorkspacesDir: o.WorkspacesDir, Worker: o.Worker, Isolation: o.Isolation,
 		DockerSocket: o.DockerSocket, ExtraEnv: o.ExtraEnv, Readable: o.Readable, Files: o.Files, Hidden: o.Hidden,
 		ServiceAccount: o.ServiceAccount, JobLimits: o.JobLimits, WorkspaceLimits: o.WorkspaceLimits, LastWords: o.LastWords, Limits: o.Limits,
@@ -161,62 +154,40 @@ func (o Options) host() hostOptions {
 // setUp finds Terraform and what confines it, and sets aside what a killed predecessor left.
 func (e *Executor) setUp(ctx context.Context) (err error) {
 	opts, h := e.opts, e.host
+	var program host.Program
 	if opts.Like != nil {
-		h.program = opts.Like.host.program
-	} else if h.program, err = findBinary(ctx, opts.Binary, opts.Install, filepath.Join(h.opts.CacheDir, "bin"), e.log); err != nil {
+		program = opts.Like.host.Program()
+	} else if program, err = host.FindTerraform(ctx, opts.Binary, opts.Install, filepath.Join(h.CacheDir(), "bin"), e.log); err != nil {
 		return err
 	}
-	cli, err := writeCLIConfig(h.runDir)
+	cli, err := writeCLIConfig(h.RunDir())
 	if err != nil {
 		return err
 	}
-	if h.isolation, err = h.chooseIsolation(ctx, cli.mirrors); err != nil {
+	if err := h.SetUp(ctx, program, cli.jobFile, cli.mirrors, opts.MayRunUnconfined != nil); err != nil {
 		return err
 	}
-	if !h.isolation.confined() && !h.isolation.none && opts.MayRunUnconfined == nil {
-		return errUnconfined(h.isolation.concerns)
-	}
-	h.chooseCgroups()
-	workspaces := ""
-	if !h.isolation.confined() {
-		workspaces = h.opts.WorkspacesDir
-	}
-	h.baseEnv = baseEnv(opts.ExtraEnv, cli.jobFile, workspaces)
-	if !h.isolation.none {
-		files := h.hostFiles()
-		files.guideGit(h.baseEnv)
-	}
-	if err := h.putAside(); err != nil {
-		return err
-	}
-	if a := h.isolation.accounts; a != nil {
-		shared := h.isolation.bubblewrap == ""
-		// Executors of versions that make no marks may have used the accounts of this process, until its first executor has searched.
-		if err := a.sweepDead(opts.Worker[0], shared, shared && opts.Like == nil); err != nil {
-			e.log.Warn("files of earlier jobs remain", "err", err)
-		}
-	}
-	e.cache = newCache(h, cli, opts.InitTimeout, opts.Metrics)
+	e.cache = newCache(h, e.log, cli, opts.InitTimeout, opts.Metrics)
 	return nil
 }
 
 // Name describes what runs the jobs: "terraform 1.11.4".
-func (e *Executor) Name() string { return e.host.program.name() }
+func (e *Executor) Name() string { return e.host.Program().Name() }
 
 // Isolation describes for users what confines templates here.
-func (e *Executor) Isolation() string { return e.host.isolation.String() }
+func (e *Executor) Isolation() string { return e.host.Confinement() }
 
 // Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is complete.
-func (e *Executor) Concerns() []string { return slices.Clone(e.host.isolation.concerns) }
+func (e *Executor) Concerns() []string { return slices.Clone(e.host.Concerns()) }
 
 // Announce logs what runs the jobs and what confines templates, and warns if the confinement is incomplete. Several executors of one
 // process would log the same.
 func (e *Executor) Announce() {
-	e.log.Info("terraform is ready", "program", e.host.program.name(), "isolation", e.host.isolation.String())
-	if concern := e.host.program.concern(); concern != "" {
+	e.log.Info("terraform is ready", "program", e.host.Program().Name(), "isolation", e.host.Confinement())
+	if concern := e.host.Program().Concern(); concern != "" {
 		e.log.Warn("old Terraform", "reason", concern)
 	}
-	for _, concern := range slices.Concat(e.host.isolation.concerns, e.cache.cli.concerns) {
+	for _, concern := range slices.Concat(e.host.Concerns(), e.cache.cli.concerns) {
 		e.log.Warn(concern)
 	}
 }
@@ -228,7 +199,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 		return failed(e.host, err)
 	}
 	defer e.giveBack(s)
-	r := &runner{host: e.host, cache: e.cache, slot: s, offer: run.Offer, run: run, log: result.NewLog(run.Sink), stop: stop}
+	r := &runner{host: e.host, cache: e.cache, timeout: e.opts.JobLimits.Timeout, slot: s, offer: run.Offer, run: run, log: result.NewLog(run.Sink), stop: stop}
 	var res *provisionerpb.Result
 	if err := e.mayRun(ctx); err != nil {
 		res = r.failed(err)
@@ -236,7 +207,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 		res = r.perform(ctx)
 	}
 	// What programs print may be about other machines' disks, and counts only if one of these is full: before the slot is cleaned.
-	if full := disk.ExplainText(res.GetError(), provisionersDisk, e.host.disks()...); full != nil {
+	if full := disk.ExplainText(res.GetError(), provisionersDisk, e.host.Disks()...); full != nil {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", res.GetError())
 		res.Error = full.Error()
 	}
@@ -245,7 +216,7 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 
 // perform runs the job in its slot.
 func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
-	if err := r.slot.begin(r.offer); err != nil {
+	if err := r.slot.Begin(r.offer); err != nil {
 		return r.failed(err)
 	}
 	asked := r.stop // limitTime replaces it
@@ -264,7 +235,7 @@ func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
 	}
 	if res.GetError() != "" && r.tookTooLong(asked) {
 		res.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
-			r.host.opts.JobLimits.Timeout).Error()
+			r.timeout).Error()
 		res.ErrorCode = ""
 	} else if res.GetError() != "" && (ctx.Err() != nil || stopped(asked)) {
 		res.Canceled, res.ErrorCode = true, result.CodeCanceled
@@ -274,11 +245,11 @@ func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
 
 // mayRun refuses jobs on a machine that cannot confine them, unless that is allowed.
 func (e *Executor) mayRun(ctx context.Context) error {
-	if e.host.isolation.confined() || e.host.isolation.none {
+	if e.host.MayRun() {
 		return nil
 	}
 	if err := e.opts.MayRunUnconfined(ctx); err != nil {
-		return errors.Join(errUnconfined(e.host.isolation.concerns), err)
+		return errors.Join(e.host.ErrUnconfined(), err)
 	}
 	return nil
 }
@@ -292,19 +263,16 @@ func (e *Executor) Close() error {
 	}
 	e.closed = true
 	e.mu.Unlock()
-	if e.unfollow != nil {
-		e.unfollow()
-	}
 	e.warming.Wait()
 	var errs []error
 	for _, s := range e.slots {
-		errs = append(errs, s.close())
+		errs = append(errs, s.Close())
 	}
-	return errors.Join(append(errs, e.host.leave())...)
+	return errors.Join(append(errs, e.host.Leave())...)
 }
 
 // takeSlot returns slot n, and makes it if it does not exist yet.
-func (e *Executor) takeSlot(n int) (*slot, error) {
+func (e *Executor) takeSlot(n int) (*host.Slot, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -313,7 +281,7 @@ func (e *Executor) takeSlot(n int) (*slot, error) {
 	s := e.slots[n]
 	if s == nil {
 		var err error
-		if s, err = newSlot(e.host, n, e.isClosed); err != nil {
+		if s, err = host.NewSlot(e.host, n, e.isClosed); err != nil {
 			return nil, err
 		}
 		e.slots[n] = s
@@ -322,11 +290,11 @@ func (e *Executor) takeSlot(n int) (*slot, error) {
 }
 
 // giveBack cleans the slot and warms it up for the next job.
-func (e *Executor) giveBack(s *slot) {
-	if err := s.end(); err != nil {
+func (e *Executor) giveBack(s *host.Slot) {
+	if err := s.End(); err != nil {
 		e.log.Warn("cannot clean slot", "err", err)
 	}
-	e.warm(s.n)
+	e.warm(s.Number)
 }
 
 // warm prepares slot n in the background. It logs a failure, which the next job in the slot meets again and reports.
@@ -339,7 +307,7 @@ func (e *Executor) warm(n int) {
 	e.warming.Go(func() {
 		s, err := e.takeSlot(n)
 		if err == nil {
-			err = s.prepare()
+			err = s.Prepare()
 		}
 		if err != nil && !e.isClosed() {
 			e.log.Warn("cannot prepare slot", "err", err)
@@ -365,10 +333,4 @@ func freeSlots() chan int {
 		free <- n
 	}
 	return free
-}
-
-// Recover implements job.Executor. It finds the jobs that a predecessor with the same RunDir left behind. Slots on a memory file system do
-// not survive a reboot; after one, Recover has only known.
-func (e *Executor) Recover(_ context.Context, jobID [16]byte, epoch uint64, known job.Known) (job.Remains, error) {
-	return e.host.recover(jobID, epoch, known)
 }
