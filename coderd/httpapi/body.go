@@ -46,6 +46,7 @@ type boundBody struct {
 	control *http.ResponseController
 	timeout time.Duration
 	until   atomic.Pointer[time.Time] // when an upload must end
+	pause   atomic.Int64              // how long a read of a transfer may wait; 0 for others
 	over    atomic.Bool               // no longer has a deadline
 }
 
@@ -60,9 +61,16 @@ func (b *boundBody) unbound() {
 }
 
 func (b *boundBody) Read(p []byte) (int, error) {
+	pause := time.Duration(b.pause.Load())
+	if pause > 0 {
+		b.extend(pause)
+	}
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.unbound()
+	}
+	if pause > 0 && err == nil {
+		_ = b.control.SetReadDeadline(time.Time{}) // HTTP/2 ends a stream whose deadline expires between two reads
 	}
 	if until := b.until.Load(); err == nil && until != nil && !b.over.Load() {
 		b.extend(min(b.timeout, time.Until(*until)))
@@ -86,6 +94,15 @@ func AllowUpload(r *http.Request) {
 		until := time.Now().Add(uploadTimeout)
 		b.until.Store(&until)
 		b.extend(b.timeout)
+	}
+}
+
+// AllowTransfer gives the request's body as long as it takes, for a handler that passes it on to something slower. A
+// read may wait for pause.
+func AllowTransfer(r *http.Request, pause time.Duration) {
+	if b := bodyOf(r); b != nil && !b.over.Load() {
+		b.pause.Store(int64(pause))
+		_ = b.control.SetReadDeadline(time.Time{}) // fails if there is no connection to bound
 	}
 }
 
