@@ -25,6 +25,8 @@ var unaudited = []string{
 	"POST /api/v2/workspaceproxies/me/app-codes", "POST /api/v2/workspaceproxies/me/visits",
 	"POST " + region.SSHKeyPath, "POST " + region.SSHVisitPath, "POST " + region.SSHStartPath, "POST " + region.SSHHostKeyPath,
 	"POST /api/v2/workspaces/{workspace}/usage",
+	"PUT /api/v2/workspaceagents/{workspaceagent}/files/content", "PUT /api/v2/workspaceagents/{workspaceagent}/files/folder",
+	"PATCH /api/v2/workspaceagents/{workspaceagent}/files", "DELETE /api/v2/workspaceagents/{workspaceagent}/files",
 	"PUT /api/v2/notifications/inbox/mark-all-as-read", "PUT /api/v2/notifications/inbox/{notification}/read-status",
 }
 

@@ -45,6 +45,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 		s.removeDevcontainer, audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadata)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadataWebsocket)
+	s.fileRoutes(mux)
 }
 
 // object returns the agent as an object of permissions.

@@ -168,7 +168,8 @@ type Service struct {
 	}
 	terminals struct {
 		sync.Mutex
-		open map[*openTerminal]struct{}
+		open  map[*openTerminal]struct{}
+		files map[uuid.UUID]int // what each user does with files at the moment
 	}
 	metadata struct {
 		sync.Mutex
@@ -216,6 +217,7 @@ func New(opts Options) *Service {
 	s.conns.byAgent = map[uuid.UUID]*connection{}
 	s.conns.returned = map[uuid.UUID]bool{}
 	s.terminals.open = map[*openTerminal]struct{}{}
+	s.terminals.files = map[uuid.UUID]int{}
 	s.metadata.byAgent = map[uuid.UUID]*metadataHub{}
 	s.pending.revoked = map[uuid.UUID]bool{}
 	s.pending.shutdown = map[uuid.UUID]bool{}

@@ -18,7 +18,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// openTerminal is one browser that views a terminal.
+// openTerminal is one browser that views a terminal, or does something with files.
 type openTerminal struct {
 	agent uuid.UUID
 	end   context.CancelFunc
@@ -89,6 +89,11 @@ func unreachable(err error) error {
 func (s *Service) track(t *openTerminal) (done func()) {
 	s.terminals.Lock()
 	defer s.terminals.Unlock()
+	return s.trackLocked(t)
+}
+
+// trackLocked is track, for callers that hold the lock.
+func (s *Service) trackLocked(t *openTerminal) (done func()) {
 	s.terminals.open[t] = struct{}{}
 	return func() {
 		s.terminals.Lock()

@@ -131,7 +131,7 @@ var law = map[string]rule{
 	"coderd/agents": {
 		imports: []string{
 			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/identity", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/keyring",
-			"agent/agentpb", "provisionerd/provisionerpb", "tailnet",
+			"agent/agentpb", "provisionerd/provisionerpb", "sshmux", "tailnet",
 		},
 		tests: []string{"coderd/signed"},
 	},
