@@ -19,10 +19,10 @@ export const useFiles = (file: string | undefined) =>
     staleTime: Infinity,
   });
 
-const shownBytes = 256 << 10; // of one file
+export const shownBytes = 256 << 10; // of one file
 
 // linesOf is a file's text in its colours; undefined if it is binary.
-function linesOf(path: string, content: Uint8Array): Piece[][] | undefined {
+export function linesOf(path: string, content: Uint8Array): Piece[][] | undefined {
   const head = content.subarray(0, shownBytes);
   if (head.subarray(0, 4096).includes(0)) return undefined;
   return coloured(path, new TextDecoder().decode(head).replace(/\n$/, "").split("\n"));
@@ -73,7 +73,8 @@ interface CodeProps {
   first?: number;
 }
 
-function Code({ lines, label, mark, first = 1 }: CodeProps) {
+// Code shows lines with their numbers.
+export function Code({ lines, label, mark, first = 1 }: CodeProps) {
   const marked = useRef<HTMLDivElement>(null);
   useEffect(() => {
     void marked.current?.scrollIntoView({ block: "center" }); // a promise in some browsers

@@ -7,6 +7,8 @@ export const paths = {
   workspaces: "/workspaces",
   workspace: (owner: string, name: string) => `/@${s(owner)}/${s(name)}`,
   workspaceSettings: (owner: string, name: string) => `/@${s(owner)}/${s(name)}?tab=settings`,
+  files: (owner: string, name: string, agent = "", path = "") =>
+    `/@${s(owner)}/${s(name)}?${new URLSearchParams({ tab: "files", ...(agent && { agent }), ...(path && { path }) })}`,
   build: (owner: string, name: string, number: number) => `/@${s(owner)}/${s(name)}/builds/${number}`,
   terminal: (owner: string, name: string, agent: string) => `/@${s(owner)}/${s(name)}.${s(agent)}/terminal`,
   app: (owner: string, name: string, agent: string, slug: string) =>

@@ -28,6 +28,7 @@ import {
   Facts,
   Icon,
   LinkButton,
+  Loading,
   Note,
   Page,
   PendingPage,
@@ -41,6 +42,7 @@ import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
 const Replacing = lazy(() => import("~/components/replacing"));
+const WorkspaceFiles = lazy(() => import("~/components/workspace-files"));
 
 // byID finds a workspace that was renamed, transferred or deleted.
 const byID = (id: string) => ask<Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`);
@@ -122,7 +124,11 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
   const action = { workspace: w, act: actions.act, busy: actions.busy.has(w.id) };
   const search = useSearch();
   const asked = build !== undefined ? "builds" : (new URLSearchParams(search).get("tab") ?? "overview");
-  const may: Record<string, boolean> = { settings: w.permissions.update, sharing: w.permissions.withdraw };
+  const may: Record<string, boolean> = {
+    files: w.permissions.connect,
+    settings: w.permissions.update,
+    sharing: w.permissions.withdraw,
+  };
   const tab = may[asked] === false ? "overview" : asked;
   const at = paths.workspace(w.owner_name, w.name);
   const ref = useTemplateRef();
@@ -188,11 +194,16 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
         tabs={[
           { key: "overview", name: "Overview", to: at },
           { key: "builds", name: "Builds", to: paths.build(w.owner_name, w.name, w.latest_build.build_number) },
+          ...(w.permissions.connect ? [{ key: "files", name: "Files", to: paths.files(w.owner_name, w.name) }] : []),
           ...(w.permissions.update ? [{ key: "settings", name: "Settings", to: `${at}?tab=settings` }] : []),
           ...(w.permissions.withdraw ? [{ key: "sharing", name: "Sharing", to: `${at}?tab=sharing` }] : []),
         ]}
       />
-      {tab === "settings" ? (
+      {tab === "files" ? (
+        <Suspense fallback={<Loading what="files" />}>
+          <WorkspaceFiles workspace={w} />
+        </Suspense>
+      ) : tab === "settings" ? (
         <WorkspaceSettings key={w.id} workspace={w} />
       ) : tab === "sharing" ? (
         <WorkspaceSharing workspace={w} />
