@@ -110,8 +110,8 @@ export async function open(place: Place, token?: string, look: Look = {}): Promi
 
 const axeSource = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 
-// axe fails on every finding that is serious or worse, of the whole page or of the parts that selectors name: a long page
-// takes it minutes on a busy machine.
+// axe fails on every finding that is serious or worse, of the whole page or of the parts that selectors name: it takes
+// minutes for a long page on a busy machine.
 export async function axe(page: Page, what: string, parts: string[] = ["html"]) {
   // The source is evaluated by the test's own channel: the page's policy would refuse a script element.
   await page.evaluate(readFileSync(axeSource, "utf8"));

@@ -44,7 +44,7 @@ it("runs programs, full-screen ones too, in every language", async () => {
   await page.keyboard.type("clear; was=$(stty size); echo known-$((6*7))\n");
   await shows(page, "known-42");
   await page.setViewportSize({ width: 700, height: 500 });
-  await page.keyboard.type("clear; until [ \"$(stty size)\" != \"$was\" ]; do sleep 0.1; done; echo smaller-$((6*7))\n");
+  await page.keyboard.type('clear; until [ "$(stty size)" != "$was" ]; do sleep 0.1; done; echo smaller-$((6*7))\n');
   await shows(page, "smaller-42");
   // A full-screen program: it takes the whole screen and gives it back.
   await page.keyboard.type("clear; seq 1 500 | less\n");
