@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -58,7 +59,7 @@ func reserve(port int) bool {
 	var lock net.Listener
 	if runtime.GOOS == "linux" {
 		var err error
-		if lock, err = net.Listen("unix", "@codermesh-test-port-"+strconv.Itoa(port)); err != nil { // an address without a file; it ends with the process
+		if lock, err = net.Listen("unix", lockAddress(port)); err != nil {
 			return false
 		}
 	}
@@ -72,6 +73,14 @@ func reserve(port int) bool {
 	l.Close()
 	reserved[port] = lock
 	return true
+}
+
+// lockAddress is an address without a file, which ends with the process. The dashboard's tests reserve ports by the same
+// (site/e2e/server.ts). It is as long as an address can be: Node.js fills up those that are shorter.
+func lockAddress(port int) string {
+	const longest = 108 // bytes; sun_path in unix(7)
+	address := "@codermesh-test-port-" + strconv.Itoa(port)
+	return address + strings.Repeat("-", longest-len(address))
 }
 
 // low returns the lowest port that the system chooses.

@@ -82,6 +82,29 @@ func TestOthersAreLeft(t *testing.T) {
 	}
 }
 
+// TestDashboardSharesReservations: the dashboard's tests reserve ports by the same addresses, and get none that was given here.
+func TestDashboardSharesReservations(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../site/e2e/server.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, expression, _ := strings.Cut(string(text), "lockAddress = (port: number) => ")
+	expression, _, _ = strings.Cut(expression, ";\n")
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("requires node, with which the dashboard's tests run")
+	}
+	port := testport.Free()
+	script := "const port = " + strconv.Itoa(port) + "; const l = require('net').createServer();" +
+		"l.once('error', (e) => { console.log(e.code); process.exit(); });" +
+		"l.listen({ path: " + expression + " }, () => { console.log('reserved'); process.exit(); });"
+	out, err := exec.CommandContext(t.Context(), node, "-e", script).CombinedOutput()
+	if got := strings.TrimSpace(string(out)); err != nil || got != "EADDRINUSE" {
+		t.Errorf("the dashboard's tests reserve a port that is taken: %s, %v, by %s", got, err, expression)
+	}
+}
+
 // TestRange: ports in a row can be listened at, and are not among those that the system gives to connections.
 func TestRange(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,9 @@ export async function until<T>(
   }
 }
 
+// lockAddress is the address by which a port is reserved, of the longest form: see internal/testport.
+export const lockAddress = (port: number) => `\0codermesh-test-port-${port}`.padEnd(108, "-");
+
 // freePort returns a port for a program that starts later, and reserves it among tests that run at the same time,
 // until this process ends. It is below those that the system gives to connections, one of which could have it
 // meanwhile: see internal/testport.
@@ -37,7 +40,7 @@ export async function freePort(): Promise<number> {
     });
   for (;;) {
     const port = 20_000 + Math.floor(Math.random() * 12_000);
-    if (!(await listen({ path: `\0codermesh-test-port-${port}` }))) continue;
+    if (!(await listen({ path: lockAddress(port) }))) continue;
     const free = await listen({ port });
     if (!free) continue;
     await new Promise((resolve) => free.close(resolve));
