@@ -163,6 +163,7 @@ as_ada list | grep dev
 # Purging ends what still runs under the account, here a program that goes on writing, and deletes everything.
 as_ada delete dev -y
 uid=$(id -u codermesh)
+ls -la $state $state/workspaces
 runuser --user codermesh -- sh -c 'while mkdir -p /var/lib/codermesh/workspaces/left/left; do rmdir /var/lib/codermesh/workspaces/left/left; done' &
 dpkg --purge codermesh
 not pgrep --uid "$uid"

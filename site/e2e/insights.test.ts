@@ -1,6 +1,6 @@
 // Who uses a template, and how its page shows it.
 import { expect, inject, it } from "vitest";
-import type { UserActivityInsightsResponse } from "../src/api/types";
+import type { TemplateInsightsResponse } from "../src/api/types";
 import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api, run, until } from "./server";
 import { password } from "./setup";
@@ -14,9 +14,11 @@ it("shows those who change a template who uses it", async () => {
   await run(place, ["ssh", "insight", "--", "true"]);
   const [template] = await api<{ id: string }[]>(place, token, "GET", "templates?q=exact_name:process");
   const hours = (n: number) => new Date(Date.now() + n * 3600_000).toISOString();
+  // Other tests have terminals of this template.
   await until("the connection is reported", async () => {
-    const path = `insights/user-activity?template_ids=${template!.id}&start_time=${hours(-24)}&end_time=${hours(1)}`;
-    return (await api<UserActivityInsightsResponse>(place, token, "GET", path)).report.users.length > 0;
+    const path = `insights/templates?template_ids=${template!.id}&start_time=${hours(-24)}&end_time=${hours(1)}`;
+    const { report } = await api<TemplateInsightsResponse>(place, token, "GET", path);
+    return report?.apps_usage?.some((app) => app.display_name === "SSH" && app.times_used > 0);
   });
   for (const look of [{}, { dark: true }, { width: 390 }]) {
     const { page } = await open(place, token, look);
