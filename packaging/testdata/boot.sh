@@ -17,6 +17,9 @@ ip route add default via 192.0.2.2
 
 mount -t tmpfs tmpfs "$memory"
 mkdir "$memory/upper" "$memory/work" "$memory/root"
+# Not what this machine's own server has, or other tests, which change it meanwhile: device 0/0 hides it.
+mkdir -p "$memory/upper/var/lib"
+mknod "$memory/upper/var/lib/codermesh" c 0 0
 mount -t overlay overlay -o "lowerdir=/,upperdir=$memory/upper,workdir=$memory/work" "$memory/root"
 root=$memory/root
 # Only the services of the test start. The container has an identity of its own: without one, systemd would enable all services.
