@@ -77,12 +77,12 @@ func TestReconcilePrebuilds(t *testing.T) {
 		"invalidated before they expire": {pool: pool(1, func(p *policy.Pool) { p.TTLSeconds, p.InvalidatedAt = 86400, at(0) }), create: 1, remove: []int{0},
 			all: []policy.Prebuilt{b(time.Minute, start, sdk.JobSucceeded, true)}},
 		"invalidated while it starts": {pool: pool(1, func(p *policy.Pool) { p.InvalidatedAt = at(0) }), all: []policy.Prebuilt{b(time.Minute, start, sdk.JobRunning, false)}},
-		"another version's": {all: []policy.Prebuilt{b(1, start, sdk.JobSucceeded, true), b(1, start, sdk.JobRunning, false)}, remove: []int{0}},
-		"one tries again":   {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-2*time.Minute) }), create: 1},
-		"one is tried":      {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-time.Hour) }), all: []policy.Prebuilt{b(1, start, sdk.JobRunning, false)}},
-		"too early":         {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-119*time.Second) })},
-		"given up":          {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 3, now.Add(-24*time.Hour) })},
-		"cannot be queued":  {pool: pool(5, func(p *policy.Pool) { p.ProblemAt = &now })},
+		"another version's":           {all: []policy.Prebuilt{b(1, start, sdk.JobSucceeded, true), b(1, start, sdk.JobRunning, false)}, remove: []int{0}},
+		"one tries again":             {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-2*time.Minute) }), create: 1},
+		"one is tried":                {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-time.Hour) }), all: []policy.Prebuilt{b(1, start, sdk.JobRunning, false)}},
+		"too early":                   {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 2, now.Add(-119*time.Second) })},
+		"given up":                    {pool: pool(5, func(p *policy.Pool) { p.Failures, p.FailedAt = 3, now.Add(-24*time.Hour) })},
+		"cannot be queued":            {pool: pool(5, func(p *policy.Pool) { p.ProblemAt = &now })},
 	} {
 		create, remove := c.pool.Reconcile(c.all, now)
 		if create != c.create {

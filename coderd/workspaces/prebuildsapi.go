@@ -88,25 +88,31 @@ func (s *Service) putPrebuilds(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, req)
 }
 
+// template reads the template in the path of the request, with which the actor may do action.
+func (s *Service) template(r *http.Request, action rbac.Action) (dbsqlc.Template, error) {
+	id, err := httpapi.PathUUID(r, "template")
+	if err != nil {
+		return dbsqlc.Template{}, err
+	}
+	t, err := s.opts.DB.GetTemplate(r.Context(), id)
+	if err != nil {
+		return dbsqlc.Template{}, lookup.Fault(err, rbac.Template, "read template")
+	}
+	object := rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)
+	return t, httpapi.ActorFrom(r.Context()).May(action, object)
+}
+
 // invalidatePrebuilds has all prebuilt workspaces of a template replaced, and returns the presets that they belong to.
 func (s *Service) invalidatePrebuilds(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	id, err := httpapi.PathUUID(r, "template")
+	t, err := s.template(r, rbac.Update)
 	if err != nil {
-		return err
-	}
-	t, err := s.opts.DB.GetTemplate(ctx, id)
-	if err != nil {
-		return lookup.Fault(err, rbac.Template, "read template")
-	}
-	object := rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)
-	if err := httpapi.ActorFrom(ctx).May(rbac.Update, object); err != nil {
 		return err
 	}
 	var out sdk.InvalidatedPrebuilds
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		out.Invalidated = nil // of a try that the database ended
-		rows, err := q.InvalidatePrebuilds(ctx, id)
+		rows, err := q.InvalidatePrebuilds(ctx, t.ID)
 		if err != nil {
 			return err
 		}
@@ -129,22 +135,15 @@ func (s *Service) invalidatePrebuilds(w http.ResponseWriter, r *http.Request) er
 // templatePrebuilds serves how many prebuilt workspaces a template has, by preset of its active version.
 func (s *Service) templatePrebuilds(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	id, err := httpapi.PathUUID(r, "template")
+	t, err := s.template(r, rbac.Read)
 	if err != nil {
-		return err
-	}
-	t, err := s.opts.DB.GetTemplate(ctx, id)
-	if err != nil {
-		return lookup.Fault(err, rbac.Template, "read template")
-	}
-	if err := httpapi.ActorFrom(ctx).May(rbac.Read, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)); err != nil {
 		return err
 	}
 	settings, err := storedPrebuilds(ctx, s.opts.DB.Queries)
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.CountPrebuilds(ctx, dbsqlc.CountPrebuildsParams{TemplateID: &id, Since: settings.ResumedAt})
+	rows, err := s.opts.DB.CountPrebuilds(ctx, dbsqlc.CountPrebuildsParams{TemplateID: &t.ID, Since: settings.ResumedAt})
 	if err != nil {
 		return fmt.Errorf("count prebuilt workspaces: %w", err)
 	}

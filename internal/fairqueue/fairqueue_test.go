@@ -135,7 +135,7 @@ func TestDrop(t *testing.T) {
 	if packets := q.Forget("greedy"); len(packets) != 1 || q.Bytes() != 1000 || q.BytesOf("greedy") != 0 {
 		t.Errorf("%d packets of one that is gone, %d bytes wait", len(packets), q.Bytes())
 	}
-	if q.Forget("nobody") != nil || q.BytesOf("nobody") != 0 {
+	if q.Forget("unknown") != nil || q.BytesOf("unknown") != 0 {
 		t.Error("an unknown flow has packets")
 	}
 	if order, _ := take(t, &q, 10); slices.Contains(order, "greedy") {
