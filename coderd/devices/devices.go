@@ -26,6 +26,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
 const (
@@ -41,11 +42,9 @@ const (
 	MinLifetime = time.Minute
 	// MTU is that of devices' interfaces: the least that IPv6 allows, so that WireGuard's packets fit into every path.
 	MTU = 1280
+	// sessionLife is how long a device may still use a session of an earlier process: WireGuard's REJECT_AFTER_TIME.
+	sessionLife = 3 * time.Minute
 )
-
-// GatewayAddr is the gateway's address in the mesh towards devices. It is the same at every server, and never changes: devices keep it in their
-// configurations as their name server.
-var GatewayAddr = tailnet.Addr(uuid.NewSHA1(uuid.Nil, []byte("codermesh wireguard gateway")))
 
 // Accounts finds users.
 type Accounts interface {
@@ -85,7 +84,7 @@ func New(opts Options) *Service {
 	if opts.MaxLifetime == 0 {
 		opts.MaxLifetime = DefaultMaxLifetime
 	}
-	opts.Gateway.Prefix, opts.Gateway.DNS, opts.Gateway.MTU = tailnet.Prefix.String(), GatewayAddr.String(), MTU
+	opts.Gateway.Prefix, opts.Gateway.DNS, opts.Gateway.MTU = tailnet.Prefix.String(), gateway.Addr.String(), MTU
 	opts.Gateway.MaxDeviceLifetime = opts.MaxLifetime
 	return &Service{opts: opts, log: opts.Logger}
 }
@@ -100,29 +99,9 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("DELETE "+devices+"/{device}", rbac.Needs(rbac.Delete, rbac.UserDevice), s.remove, audit.On(audit.Delete, audit.UserDevice))
 }
 
-// Device is a device that a gateway may let in.
-type Device struct {
-	ID, UserID           uuid.UUID
-	Name                 string
-	Key                  [wgquick.KeySize]byte
-	CreatedAt, ExpiresAt time.Time
-	LastUsedAt           time.Time      // zero: never
-	Endpoint             netip.AddrPort // where a gateway saw it last; zero: nowhere
-}
-
-// Addr returns the device's address in the mesh.
-func (d Device) Addr() netip.Addr { return tailnet.Addr(d.ID) }
-
-// Sighting is where and when a gateway saw a device.
-type Sighting struct {
-	Device   uuid.UUID
-	Endpoint netip.AddrPort
-	At       time.Time
-}
-
 // Active returns the devices that may connect now, by id: those that have not expired, of users who are not suspended. With a user it returns that
 // user's only, with uuid.Nil all.
-func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]Device, error) {
+func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]gateway.Device, error) {
 	var rows []dbsqlc.UserDevice
 	var err error
 	if user == uuid.Nil {
@@ -133,31 +112,22 @@ func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]Device, error) 
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
-	return devices(rows), nil
+	return s.shown(rows), nil
 }
 
 // AtEndpoint returns the devices that may connect now and were last seen at an address: several if they share it one after the other.
-func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]Device, error) {
+func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]gateway.Device, error) {
 	rows, err := s.opts.DB.ListDevicesAtEndpoint(ctx, canonical(endpoint).String())
 	if err != nil {
 		return nil, fmt.Errorf("list devices at an endpoint: %w", err)
 	}
-	return devices(rows), nil
-}
-
-// Left returns the devices that may connect now and whose last gateway was that of an earlier process of this server, not longer ago than a time.
-func (s *Service) Left(ctx context.Context, since time.Duration) ([]Device, error) {
-	rows, err := s.opts.DB.ListDevicesOfGateway(ctx, dbsqlc.ListDevicesOfGatewayParams{Gateway: s.opts.Server, Seconds: since.Seconds()})
-	if err != nil {
-		return nil, fmt.Errorf("list devices of this server: %w", err)
-	}
-	return devices(rows), nil
+	return s.shown(rows), nil
 }
 
 // Seen records where devices are, that this server's gateway has them, and that they and their users are active, in one statement, and a second one
 // if a user has not been seen for an hour. It leaves no rows in the audit log. It ignores devices that have been removed, sightings without an
 // endpoint, and those before the last one that is recorded.
-func (s *Service) Seen(ctx context.Context, sightings []Sighting) error {
+func (s *Service) Seen(ctx context.Context, sightings []gateway.Sighting) error {
 	p := dbsqlc.NoteDevicesParams{Gateway: s.opts.Server}
 	for _, one := range sightings {
 		if one.Endpoint.IsValid() {
@@ -185,17 +155,16 @@ func canonical(endpoint netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
 }
 
-func devices(rows []dbsqlc.UserDevice) []Device {
-	out := make([]Device, len(rows))
+// shown returns devices as a gateway knows them. One may have a session of an earlier process of this server if that saw it last.
+func (s *Service) shown(rows []dbsqlc.UserDevice) []gateway.Device {
+	out := make([]gateway.Device, len(rows))
 	for i, row := range rows {
-		out[i] = Device{
-			ID: row.ID, UserID: row.UserID, Name: row.Name, Key: [wgquick.KeySize]byte(row.PublicKey), CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt,
-		}
-		if row.LastUsedAt != nil {
-			out[i].LastUsedAt = *row.LastUsedAt
-		}
+		out[i] = gateway.Device{ID: row.ID, User: row.UserID, Name: row.Name, Key: wgquick.Key(row.PublicKey)}
 		if row.Endpoint != nil {
 			out[i].Endpoint, _ = netip.ParseAddrPort(*row.Endpoint) // zero if it is not one: a gateway replaces it
+		}
+		if row.EndpointAt != nil && row.Gateway != nil {
+			out[i].Left = *row.Gateway == s.opts.Server && time.Since(*row.EndpointAt) < sessionLife
 		}
 	}
 	return out

@@ -28,6 +28,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,27 +61,31 @@ func code(t *testing.T, what string, err error, want fault.Code) {
 }
 
 // active returns the devices that may connect, by their names.
-func active(t *testing.T, s *coderdtest.Server) map[string]devices.Device {
+func active(t *testing.T, s *coderdtest.Server) map[string]gateway.Device {
 	t.Helper()
 	list, err := s.Devices.Active(t.Context(), uuid.Nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]devices.Device{}
+	out := map[string]gateway.Device{}
 	for _, d := range list {
 		out[d.Name] = d
 	}
 	for _, d := range list {
-		of, err := s.Devices.Active(t.Context(), d.UserID)
+		of, err := s.Devices.Active(t.Context(), d.User)
 		if err != nil {
 			t.Fatal(err)
 		}
-		others := slices.DeleteFunc(slices.Clone(list), func(o devices.Device) bool { return o.UserID != d.UserID })
-		if diff := cmp.Diff(others, of, cmp.Comparer(func(a, b devices.Device) bool { return a.ID == b.ID })); diff != "" {
-			t.Errorf("devices of %s (-of all +of the user):\n%s", d.UserID, diff)
+		others := slices.DeleteFunc(slices.Clone(list), func(o gateway.Device) bool { return o.User != d.User })
+		if diff := cmp.Diff(others, of, cmp.Comparer(func(a, b gateway.Device) bool { return a.ID == b.ID })); diff != "" {
+			t.Errorf("devices of %s (-of all +of the user):\n%s", d.User, diff)
 		}
 	}
 	return out
+}
+
+func sighting(device uuid.UUID, at netip.AddrPort, when time.Time) gateway.Sighting {
+	return gateway.Sighting{Device: device, Endpoint: at, At: when}
 }
 
 func wantActive(t *testing.T, s *coderdtest.Server, what string, names ...string) {
@@ -116,7 +121,7 @@ func TestLifeOfADevice(t *testing.T) {
 	if diff := cmp.Diff([]sdk.UserDevice{made, tablet}, list); err != nil || diff != "" {
 		t.Errorf("list: %v (-want +got):\n%s", err, diff)
 	}
-	known := devices.Device{ID: made.ID, UserID: s.User("ann"), Name: "phone", Key: key, CreatedAt: made.CreatedAt, ExpiresAt: made.ExpiresAt}
+	known := gateway.Device{ID: made.ID, User: s.User("ann"), Name: "phone", Key: key}
 	if diff := cmp.Diff(known, active(t, s)["phone"], cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("a gateway knows (-want +got):\n%s", diff)
 	}
@@ -187,7 +192,7 @@ func TestSightings(t *testing.T) {
 	first, now := time.Now().Add(-time.Hour), time.Now()
 	home, away, six := netip.MustParseAddrPort("[::ffff:192.0.2.1]:4000"), netip.MustParseAddrPort("192.0.2.1:4001"), netip.MustParseAddrPort("[2001:db8::1]:4000")
 	before := auditRows(t, s)
-	see := func(sightings ...devices.Sighting) {
+	see := func(sightings ...gateway.Sighting) {
 		t.Helper()
 		if err := s.Devices.Seen(ctx, sightings); err != nil {
 			t.Fatal(err)
@@ -206,25 +211,28 @@ func TestSightings(t *testing.T) {
 		}
 	}
 	see()
-	see(devices.Sighting{ann.ID, home, first}, devices.Sighting{bob.ID, six, first}, devices.Sighting{uuid.New(), away, first}, devices.Sighting{bob.ID, netip.AddrPort{}, now})
+	see(sighting(ann.ID, home, first), sighting(bob.ID, six, first), sighting(uuid.New(), away, first), sighting(bob.ID, netip.AddrPort{}, now))
 	at("192.0.2.1:4000", "anns")
 	at("[::ffff:192.0.2.1]:4000", "anns")
 	at("[2001:db8::1]:4000", "bobs")
 	at("192.0.2.1:4001")
-	if d := active(t, s)["anns"]; d.Endpoint.String() != "192.0.2.1:4000" || d.LastUsedAt.Sub(first).Abs() > time.Millisecond {
+	if d := active(t, s)["anns"]; d.Endpoint.String() != "192.0.2.1:4000" {
 		t.Errorf("seen: %+v", d)
+	}
+	if used, err := s.As("ann").UserDevices(ctx, sdk.Me); err != nil || used[0].LastUsedAt == nil || used[0].LastUsedAt.Sub(first).Abs() > time.Millisecond {
+		t.Errorf("used: %+v, %v", used, err)
 	}
 	var status string
 	if err := s.DB.Pool.QueryRow(ctx, `SELECT status FROM users WHERE id = $1 AND last_seen_at > now() - interval '1 hour'`, s.User("ann")).Scan(&status); err != nil || status != "active" {
 		t.Errorf("a dormant user whose device is seen is %s, %v", status, err)
 	}
 	// The later of two in one statement wins, and one that comes late changes nothing. A clock that is ahead does not block others.
-	see(devices.Sighting{ann.ID, away, now}, devices.Sighting{ann.ID, home, now.Add(-time.Minute)})
-	see(devices.Sighting{ann.ID, home, first})
+	see(sighting(ann.ID, away, now), sighting(ann.ID, home, now.Add(-time.Minute)))
+	see(sighting(ann.ID, home, first))
 	at("192.0.2.1:4001", "anns")
-	see(devices.Sighting{bob.ID, away, now.Add(time.Hour)})
+	see(sighting(bob.ID, away, now.Add(time.Hour)))
 	at("192.0.2.1:4001", "anns", "bobs")
-	see(devices.Sighting{bob.ID, six, time.Now().Add(time.Hour)})
+	see(sighting(bob.ID, six, time.Now().Add(time.Hour)))
 	at("[2001:db8::1]:4000", "bobs")
 	if got := auditRows(t, s); got != before {
 		t.Errorf("sightings left %d rows in the audit log", got-before)
@@ -263,15 +271,18 @@ func TestLeft(t *testing.T) {
 	endpoint := netip.MustParseAddrPort("198.51.100.1:4000")
 	see := func(s *coderdtest.Server, id uuid.UUID, ago time.Duration) {
 		t.Helper()
-		if err := s.Devices.Seen(ctx, []devices.Sighting{{id, endpoint, time.Now().Add(-ago)}}); err != nil {
+		if err := s.Devices.Seen(ctx, []gateway.Sighting{sighting(id, endpoint, time.Now().Add(-ago))}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	left := func(what string, s *coderdtest.Server, want ...string) {
 		t.Helper()
-		list, err := s.Devices.Left(ctx, time.Minute)
+		list, err := s.Devices.Active(ctx, uuid.Nil)
 		got := []string{}
 		for _, d := range list {
+			if !d.Left {
+				continue
+			}
 			if got = append(got, d.Name); d.Endpoint != endpoint {
 				t.Errorf("%s: %s is at %s", what, d.Name, d.Endpoint)
 			}
@@ -281,7 +292,7 @@ func TestLeft(t *testing.T) {
 		}
 	}
 	left("at first", next)
-	see(a, phone.ID, 2*time.Minute)
+	see(a, phone.ID, 4*time.Minute)
 	left("too long ago", next)
 	see(a, phone.ID, time.Second)
 	see(b, tablet.ID, time.Second)
@@ -307,10 +318,10 @@ func auditRows(t *testing.T, s *coderdtest.Server) (n int) {
 func TestGatewaysOverlap(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	var all []devices.Sighting
+	var all []gateway.Sighting
 	for i := range devices.MaxDevices {
 		made := add(t, s.As("ann"), fmt.Sprintf("device %d", i), newKey(t), 0)
-		all = append(all, devices.Sighting{made.ID, netip.MustParseAddrPort("192.0.2.1:4000"), time.Now()})
+		all = append(all, sighting(made.ID, netip.MustParseAddrPort("192.0.2.1:4000"), time.Now()))
 	}
 	var seeing sync.WaitGroup
 	for range 8 {
@@ -381,7 +392,7 @@ func TestUselessDevices(t *testing.T) {
 	if third.ID == again.ID || third.LastUsedAt != nil {
 		t.Errorf("after its removal: %+v", third)
 	}
-	if err := s.Devices.Seen(ctx, []devices.Sighting{{again.ID, netip.MustParseAddrPort("192.0.2.1:4000"), time.Now()}}); err != nil {
+	if err := s.Devices.Seen(ctx, []gateway.Sighting{sighting(again.ID, netip.MustParseAddrPort("192.0.2.1:4000"), time.Now())}); err != nil {
 		t.Fatal(err)
 	}
 	if d := active(t, s)["phone"]; d.ID != third.ID || d.Endpoint.IsValid() {
@@ -622,7 +633,7 @@ func TestLimit(t *testing.T) {
 	if len(won) != 1 {
 		t.Fatalf("%d users have the key", len(won))
 	}
-	if winner := <-won; active(t, s)[winner].UserID != s.User(winner) {
+	if winner := <-won; active(t, s)[winner].User != s.User(winner) {
 		t.Errorf("%s has not got the key that they added", winner)
 	}
 }

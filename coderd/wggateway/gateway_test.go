@@ -16,13 +16,13 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd"
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
-	"github.com/codermesh/codermesh/v2/coderd/devices"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/wireguardtest"
 )
 
@@ -66,15 +66,15 @@ func (w *world) add(t *testing.T, user, name string) *phone {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gateway, err := w.As(user).WireGuardGateway(t.Context())
+	shown, err := w.As(user).WireGuardGateway(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := wgquick.ParseKey(gateway.PublicKey)
+	key, err := wgquick.ParseKey(shown.PublicKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &phone{wireguardtest.New(t, private, netip.MustParseAddr(d.Address), key, w.WireGuard.Port(), netip.MustParsePrefix(gateway.Prefix)), d.ID}
+	return &phone{wireguardtest.New(t, private, netip.MustParseAddr(d.Address), key, w.WireGuard.Port(), netip.MustParsePrefix(shown.Prefix)), d.ID}
 }
 
 func (p *phone) dial(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
@@ -211,7 +211,7 @@ func TestEnds(t *testing.T) {
 // ask sends a question over UDP or TCP.
 func (p *phone) ask(t *testing.T, network string, m *dns.Msg) *dns.Msg {
 	t.Helper()
-	to := netip.AddrPortFrom(devices.GatewayAddr, 53)
+	to := netip.AddrPortFrom(gateway.Addr, 53)
 	var (
 		c   net.Conn
 		err error
@@ -273,8 +273,8 @@ func resolver(t *testing.T) string {
 			m.Answer = []dns.RR{rr("example.com. 60 IN AAAA 2001:db8::1")}
 		case "rebind.example.com.":
 			m.Answer = []dns.RR{
-				rr("rebind.example.com. 60 IN AAAA " + devices.GatewayAddr.String()), rr("rebind.example.com. 60 IN AAAA 2001:db8::2"),
-				rr(`rebind.example.com. 60 IN HTTPS 1 . ipv6hint="` + devices.GatewayAddr.String() + `"`),
+				rr("rebind.example.com. 60 IN AAAA " + gateway.Addr.String()), rr("rebind.example.com. 60 IN AAAA 2001:db8::2"),
+				rr(`rebind.example.com. 60 IN HTTPS 1 . ipv6hint="` + gateway.Addr.String() + `"`),
 			}
 		case "alias.example.com.":
 			m.Answer = []dns.RR{
@@ -346,7 +346,7 @@ func TestNames(t *testing.T) {
 			if answer.Rcode != c.rcode || !strings.Contains(answer.String(), c.want) {
 				t.Errorf("%s: %s %s is answered with\n%s", network, c.name, dns.TypeToString[c.kind], answer)
 			}
-			if c.name == "rebind.example.com." && strings.Contains(answer.String(), devices.GatewayAddr.String()) {
+			if c.name == "rebind.example.com." && strings.Contains(answer.String(), gateway.Addr.String()) {
 				t.Errorf("a name outside leads into the mesh:\n%s", answer)
 			}
 			if c.name == "alias.example.com." && strings.Contains(strings.ToLower(answer.String()), "coder.") {
@@ -381,7 +381,7 @@ func TestNames(t *testing.T) {
 		}
 	})
 	t.Run("the gateway's other ports", func(t *testing.T) {
-		c, err := p.DialContextTCPAddrPort(t.Context(), netip.AddrPortFrom(devices.GatewayAddr, 80))
+		c, err := p.DialContextTCPAddrPort(t.Context(), netip.AddrPortFrom(gateway.Addr, 80))
 		if err == nil || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("port 80: %v, %v", c, err)
 		}

@@ -241,49 +241,6 @@ func (q *Queries) ListDevicesAtEndpoint(ctx context.Context, endpoint string) ([
 	return items, nil
 }
 
-const listDevicesOfGateway = `-- name: ListDevicesOfGateway :many
-SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.gateway = $1::text AND d.endpoint_at > now() - make_interval(secs => $2::float8) AND d.expires_at > now()
-ORDER BY d.id
-`
-
-type ListDevicesOfGatewayParams struct {
-	Gateway string
-	Seconds float64
-}
-
-// Lists those that may connect and that the gateway of a server saw last, within a number of seconds.
-func (q *Queries) ListDevicesOfGateway(ctx context.Context, arg ListDevicesOfGatewayParams) ([]UserDevice, error) {
-	rows, err := q.db.Query(ctx, listDevicesOfGateway, arg.Gateway, arg.Seconds)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []UserDevice{}
-	for rows.Next() {
-		var i UserDevice
-		if err := rows.Scan(
-			&i.ID,
-			&i.UserID,
-			&i.Name,
-			&i.PublicKey,
-			&i.CreatedAt,
-			&i.ExpiresAt,
-			&i.LastUsedAt,
-			&i.Endpoint,
-			&i.EndpointAt,
-			&i.Gateway,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listUserDevices = `-- name: ListUserDevices :many
 SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway FROM user_devices WHERE user_id = $1 ORDER BY name
 `

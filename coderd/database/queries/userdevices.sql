@@ -40,12 +40,6 @@ WHERE d.user_id = sqlc.arg(user_id) AND d.expires_at > now() ORDER BY d.id;
 SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
 WHERE d.endpoint = sqlc.arg(endpoint)::text AND d.expires_at > now() ORDER BY d.id;
 
--- name: ListDevicesOfGateway :many
--- Lists those that may connect and that the gateway of a server saw last, within a number of seconds.
-SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.gateway = sqlc.arg(gateway)::text AND d.endpoint_at > now() - make_interval(secs => sqlc.arg(seconds)::float8) AND d.expires_at > now()
-ORDER BY d.id;
-
 -- name: NoteDevices :many
 -- Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for a minute, or
 -- whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.

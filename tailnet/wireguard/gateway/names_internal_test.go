@@ -1,4 +1,4 @@
-package wggateway
+package gateway
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package wggateway
+package gateway
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshdns"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -51,38 +50,27 @@ func (n *names) serve(serve func(context.Context, net.Conn, func() meshdns.Direc
 
 // directory returns what a device may know for its next question, or nil if it may not ask.
 func (n *names) directory(from netip.Addr) meshdns.Directory {
-	d := n.device(from)
-	if d == nil || !n.allow(from) {
+	known, d := n.device(from)
+	if known == nil || !n.allow(from) {
 		return nil
 	}
-	return directory{n.Gateway, d}
+	return directory{n.opts.House, d}
 }
 
 // directory is what a device may know.
 type directory struct {
-	*Gateway
-	device *device
+	house  House
+	device Device
 }
 
 // Find returns the address of the agent that a name means to the device.
 func (d directory) Find(ctx context.Context, name string) (netip.Addr, error) {
-	agent, err := d.opts.Agents.ByName(ctx, d.device.UserID, name)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	return tailnet.Addr(agent), d.may(ctx, d.device, agent)
+	return d.house.Find(ctx, d.device, name)
 }
 
 // Host returns the name of the agent that has an address.
 func (d directory) Host(ctx context.Context, addr netip.Addr) (string, error) {
-	agent, ok := d.opts.Mesh.CallingAgent(addr)
-	if !ok {
-		return "", fault.New(fault.NotFound, "No agent has the address.")
-	}
-	if err := d.may(ctx, d.device, agent); err != nil {
-		return "", err
-	}
-	return d.opts.Agents.Host(ctx, d.device.UserID, agent)
+	return d.house.Host(ctx, d.device, addr)
 }
 
 // allow counts a question of a device.

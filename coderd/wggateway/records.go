@@ -1,8 +1,6 @@
 package wggateway
 
 import (
-	"context"
-	"net"
 	"strconv"
 	"time"
 
@@ -10,28 +8,11 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
-	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
 // recordLinger is how long a connection stays open in the log after its last flow has ended: a browser opens dozens in a row.
 const recordLinger = time.Minute
-
-// carryTCP joins a device's connection and the agent's until both have ended, and owns both. The device gets a reset if the agent's breaks: there is
-// nothing behind the port, or the user may no longer connect.
-func (g *Gateway) carryTCP(life context.Context, f *flow, port uint16, c netio.Resetter, agent net.Conn) {
-	defer g.forget(f)
-	r := g.begin(f, port)
-	defer func() { g.end(r, context.Cause(life)) }()
-	netio.Carry(life, c, audit.Counted(agent, r.open))
-}
-
-// carryUDP joins a device's flow and the agent's until they are idle, and owns both.
-func (g *Gateway) carryUDP(life context.Context, f *flow, port uint16, c, agent net.Conn) {
-	defer g.forget(f)
-	r := g.begin(f, port)
-	defer func() { g.end(r, context.Cause(life)) }()
-	netio.CarryDatagrams(life, c, audit.Counted(agent, r.open))
-}
 
 // recordKey is what one row in the log of connections is about.
 type recordKey struct {
@@ -48,16 +29,16 @@ type record struct {
 	idle *time.Timer // ends the record, while it has no flows
 }
 
-// begin returns the record of a flow, and counts the flow.
-func (g *Gateway) begin(f *flow, port uint16) *record {
-	key := recordKey{f.device.ID, f.agent, port}
+// begin returns the record of a device's use of a port, and counts one more.
+func (g *Gateway) begin(d gateway.Device, agent uuid.UUID, port uint16) *record {
+	key := recordKey{d.ID, agent, port}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.records[key]
 	if r == nil {
 		what := audit.Connection{
-			Type: audit.PortForwarding, Agent: f.agent, User: f.device.UserID, Target: strconv.Itoa(int(port)),
-			Addr: f.device.endpoint.Addr(), UserAgent: "WireGuard (" + f.device.Name + ")",
+			Type: audit.PortForwarding, Agent: agent, User: d.User, Target: strconv.Itoa(int(port)),
+			Addr: d.Endpoint.Addr(), UserAgent: "WireGuard (" + d.Name + ")",
 		}
 		if port == meshport.SSH {
 			what.Type, what.Target = audit.SSH, ""
@@ -73,7 +54,7 @@ func (g *Gateway) begin(f *flow, port uint16) *record {
 	return r
 }
 
-// end counts a flow of a record as ended. cause is nil if one of its ends closed it.
+// end counts a use of a record as ended. cause is nil if one of its ends closed it.
 func (g *Gateway) end(r *record, cause error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,6 +91,6 @@ func (g *Gateway) endRecords() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.records {
-		g.close(r, errStopped.Error())
+		g.close(r, "the server stopped")
 	}
 }

@@ -1,4 +1,4 @@
-package wggateway_test
+package gateway_test
 
 import (
 	"context"
@@ -12,42 +12,43 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/coderd/devices"
-	"github.com/codermesh/codermesh/v2/coderd/wggateway"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/wireguardtest"
 )
 
-// stored are devices in a database: those that an earlier process of this server had, and those of others.
-type stored struct{ left, others []devices.Device }
-
-func (s stored) Active(_ context.Context, user uuid.UUID) ([]devices.Device, error) {
-	all := slices.Concat(s.left, s.others)
-	return slices.DeleteFunc(all, func(d devices.Device) bool { return user != uuid.Nil && d.UserID != user }), nil
+// stored is a House that knows devices.
+type stored struct {
+	gateway.House
+	devices []gateway.Device
 }
-func (s stored) Left(context.Context, time.Duration) ([]devices.Device, error) { return s.left, nil }
-func (s stored) AtEndpoint(context.Context, netip.AddrPort) ([]devices.Device, error) {
+
+func (s stored) Devices(_ context.Context, user uuid.UUID) ([]gateway.Device, error) {
+	return slices.DeleteFunc(slices.Clone(s.devices), func(d gateway.Device) bool { return user != uuid.Nil && d.User != user }), nil
+}
+func (s stored) AtEndpoint(context.Context, netip.AddrPort) ([]gateway.Device, error) {
 	return nil, nil
 }
-func (s stored) Seen(context.Context, []devices.Sighting) error { return nil }
+func (s stored) Seen(context.Context, []gateway.Sighting) error { return nil }
 
 // TestRestart checks that a gateway begins a session with the devices of the process before it, without having heard them: their packets of the old
 // session would be lost. Devices of other servers keep theirs.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	device := func() (devices.Device, *net.UDPConn) {
+	device := func() (gateway.Device, *net.UDPConn) {
 		socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { socket.Close() })
 		_, public := wireguardtest.NewKey(t)
-		return devices.Device{ID: uuid.New(), UserID: uuid.New(), Key: public, Endpoint: socket.LocalAddr().(*net.UDPAddr).AddrPort()}, socket
+		return gateway.Device{ID: uuid.New(), User: uuid.New(), Key: public, Endpoint: socket.LocalAddr().(*net.UDPAddr).AddrPort()}, socket
 	}
 	ours, here := device()
+	ours.Left = true
 	others, there := device()
 	private, _ := wireguardtest.NewKey(t)
-	g := wggateway.New(wggateway.Options{PrivateKey: private, Devices: stored{[]devices.Device{ours}, []devices.Device{others}}})
+	g := gateway.New(gateway.Options{PrivateKey: private, House: stored{nil, []gateway.Device{ours, others}}})
 	defer g.Stop()
 	if err := g.Start(t.Context(), 0); err != nil {
 		t.Fatal(err)
@@ -68,34 +69,34 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// asked is a database of devices that notes whose were asked for.
+// asked is a House that notes whose were asked for.
 type asked struct {
 	stored
 	users []uuid.UUID
 }
 
-func (a *asked) Active(ctx context.Context, user uuid.UUID) ([]devices.Device, error) {
+func (a *asked) Devices(ctx context.Context, user uuid.UUID) ([]gateway.Device, error) {
 	a.users = append(a.users, user)
-	return a.stored.Active(ctx, user)
+	return a.stored.Devices(ctx, user)
 }
 
 // TestRecheckOfOneUser checks that a user's change costs a question about that user's devices, and changes those only.
 func TestRecheckOfOneUser(t *testing.T) {
 	t.Parallel()
-	device := func(user uuid.UUID) devices.Device {
+	device := func(user uuid.UUID) gateway.Device {
 		_, public := wireguardtest.NewKey(t)
-		return devices.Device{ID: uuid.New(), UserID: user, Key: public}
+		return gateway.Device{ID: uuid.New(), User: user, Key: public}
 	}
 	ada, bob := uuid.New(), uuid.New()
 	phone, tablet, other := device(ada), device(ada), device(bob)
-	database := &asked{stored: stored{nil, []devices.Device{phone, tablet, other}}}
+	house := &asked{stored: stored{nil, []gateway.Device{phone, tablet, other}}}
 	private, _ := wireguardtest.NewKey(t)
-	g := wggateway.New(wggateway.Options{PrivateKey: private, Devices: database})
+	g := gateway.New(gateway.Options{PrivateKey: private, House: house})
 	defer g.Stop()
 	if err := g.Start(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	want := func(what string, want ...devices.Device) {
+	want := func(what string, want ...gateway.Device) {
 		t.Helper()
 		var addrs []netip.Addr
 		for _, d := range want {
@@ -114,15 +115,15 @@ func TestRecheckOfOneUser(t *testing.T) {
 	}
 	want("at the start", phone, tablet, other)
 	added := device(ada)
-	database.others = []devices.Device{phone, added} // ada has another device instead of the tablet, and bob none
+	house.devices = []gateway.Device{phone, added} // ada has another device instead of the tablet, and bob none
 	recheck(ada)
 	want("ada was asked about", phone, added, other)
 	recheck(bob)
 	want("bob was asked about", phone, added)
-	database.others = nil
+	house.devices = nil
 	recheck(uuid.Nil)
 	want("all were asked about")
-	if want := []uuid.UUID{uuid.Nil, ada, bob, uuid.Nil}; !slices.Equal(database.users, want) {
-		t.Errorf("asked for the devices of %v, want %v", database.users, want)
+	if want := []uuid.UUID{uuid.Nil, ada, bob, uuid.Nil}; !slices.Equal(house.users, want) {
+		t.Errorf("asked for the devices of %v, want %v", house.users, want)
 	}
 }
