@@ -39,7 +39,7 @@ type regionVisits struct {
 type regionVisitID struct {
 	proxy netip.Addr
 	visit uuid.UUID
-	port  uint16 // 0 for a terminal or SSH
+	port  uint16 // TCP; 0 for a terminal, SSH or UDP
 }
 
 // regionAddr is the address of a region proxy's node. The server records what comes from there, so visits do not.
@@ -80,6 +80,11 @@ func (d *daemon) serveRegion(conn net.Conn) {
 		return
 	}
 	defer d.stats.begin(kindForward)()
+	if v.UDP != 0 {
+		defer conn.Close()
+		d.forwards.ServeUDP(netio.Datagrams(conn), v.UDP)
+		return
+	}
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	local, err := forward.DialLocal(ctx, v.Port)

@@ -264,7 +264,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err := s.newWorkspaces(g); err != nil {
 		return nil, err
 	}
-	s.SSHGateway, s.WireGuard = s.newSSHGateway(g.hostKeys, g.signer), s.newWireGuard(g.hostKeys)
+	s.SSHGateway, s.WireGuard = s.newSSHGateway(g.hostKeys, g.signer), s.newWireGuard(g.hostKeys, g.signer)
 	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
 	s.newWatchers(g)
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)

@@ -46,7 +46,7 @@ func (s *Server) newRoutes(g *ground, sessions *httpapi.Sessions) error {
 		s.Users, inOrganizations, s.Groups, s.IDPSync, s.SignIn, s.SCIM,
 		consents.New(consents.Options{DB: opts.DB, Accounts: s.Users}),
 		s.Templates, s.Workspaces, s.Agents, s.Jobs, s.Keys, s.Mesh, s.Regions, s.Events, s.Apps,
-		s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Identity, s.Devices, s.SSHGateway,
+		s.ExternalAuth, s.Secrets, s.SSHKeys, s.SSHCA, s.Identity, s.Devices, s.SSHGateway, s.WireGuard,
 		s.Health, s.Audit, s.Notifications, s.Webhooks, counts,
 	} {
 		service.Routes(s.Mux)

@@ -146,7 +146,6 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 	if g.hostKeys, err = hostkeys.Load(ctx, opts.DB, opts.States, opts.Logger); err != nil {
 		return err
 	}
-	s.Devices = s.newDevices(g.hostKeys, g.told)
 	s.SSHCA = sshca.New(sshca.Options{
 		DB: opts.DB, Logger: opts.Logger, Keys: g.hostKeys, Accounts: s.Users, Address: opts.SSHAccess,
 	})
@@ -158,6 +157,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 		WildcardHost: opts.WildcardHost, FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() },
 		Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
 	})
+	s.Devices = s.newDevices(g.hostKeys, g.told)
 	return nil
 }
 

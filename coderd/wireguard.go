@@ -14,6 +14,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/devices"
 	"github.com/codermesh/codermesh/v2/coderd/hostkeys"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
+	"github.com/codermesh/codermesh/v2/coderd/signed"
 	"github.com/codermesh/codermesh/v2/coderd/wggateway"
 	"github.com/codermesh/codermesh/v2/internal/meshdns"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -24,7 +25,7 @@ import (
 func (s *Server) newDevices(keys *hostkeys.Keys, told *notifications.Recorder) *devices.Service {
 	return devices.New(devices.Options{
 		DB: s.opts.DB, Logger: s.log, Accounts: s.Users, Notifications: told, MaxLifetime: s.opts.MaxDeviceLifetime, Changed: s.devicesChanged,
-		Server: s.replicaURL().String(),
+		Server: s.replicaURL().String(), Regions: s.Regions, RegionKey: keys.WireGuardAt,
 		Gateway: sdk.WireGuardGateway{
 			Enabled: s.opts.WireGuardAccess != "", Address: s.opts.WireGuardAccess, PublicKey: wgquick.Public(keys.WireGuard()).String(),
 		},
@@ -40,9 +41,10 @@ func (s *Server) devicesChanged(ctx context.Context, user uuid.UUID) {
 }
 
 // newWireGuard makes the gateway for such devices.
-func (s *Server) newWireGuard(keys *hostkeys.Keys) *wggateway.Gateway {
+func (s *Server) newWireGuard(keys *hostkeys.Keys, signer *signed.Signer) *wggateway.Gateway {
 	opts := wggateway.Options{
 		Logger: s.log, PrivateKey: keys.WireGuard(), Devices: s.Devices, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections,
+		Regions: s.Regions, RegionKey: keys.WireGuardAt, Signer: signer,
 	}
 	switch {
 	case s.opts.WireGuardNoDNSForward:

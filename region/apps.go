@@ -41,7 +41,8 @@ const (
 	maxAnswers       = 4096
 )
 
-// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds terminals, and ssh.go SSH.
+// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds terminals, ssh.go SSH, and wireguard.go
+// devices.
 //
 //	browser ──▶ appproxy ──Decide──▶ server: VisitResponse{App, Visa} ──Dial──▶ mesh ──visa──▶ agent ──▶ localhost
 //
@@ -51,6 +52,7 @@ type apps struct {
 	log     *slog.Logger
 	server  *sdk.Client
 	answers *memo.Cache[question, VisitResponse]
+	devices *deviceHouse    // nil without a WireGuard gateway
 	life    context.Context // ends with the proxy
 	working sync.WaitGroup  // a goroutine per visit
 
@@ -67,7 +69,7 @@ type question struct {
 	userAgent string
 }
 
-// visit is a visitor's use of an app, a terminal or SSH.
+// visit is a visitor's use of an app, a terminal, SSH or, for a device, a port.
 type visit struct {
 	id      uuid.UUID
 	what    string // for people
@@ -89,11 +91,15 @@ type visit struct {
 }
 
 func newApps(ctx context.Context, opts Options, log *slog.Logger) *apps {
-	return &apps{
+	a := &apps{
 		opts: opts, log: log, life: ctx, visits: map[uuid.UUID]*visit{},
 		server:  sdk.New(opts.Server, "", sdk.Options{Header: http.Header{sdk.ProxyTokenHeader: {opts.Token.Reveal()}}, TLS: opts.TLS}),
 		answers: memo.New[question, VisitResponse](memo.Options{Fresh: answerFresh, Timeout: askTimeout, Max: maxAnswers}),
 	}
+	if opts.WireGuard != nil {
+		a.devices = newDeviceHouse(a)
+	}
+	return a
 }
 
 // close ends all visits, and leaves the mesh. The context must have ended.
@@ -126,7 +132,11 @@ func (a *apps) join() *meshclient.Client {
 	a.client = client
 	a.mu.Unlock()
 	if old != nil {
-		a.answers.Forget(func(question, VisitResponse) bool { return true }) // their visas are for the old node
+		// Their visas are for the old node.
+		a.answers.Forget(func(question, VisitResponse) bool { return true })
+		if a.devices != nil {
+			a.devices.forget()
+		}
 		if err := old.Close(); err != nil {
 			a.log.Warn("cannot leave the mesh", "err", err)
 		}
@@ -148,6 +158,8 @@ func (a *apps) ask(ctx context.Context, req VisitRequest) (resp VisitResponse, e
 	switch {
 	case req.SSH != nil:
 		err = a.server.PostAsProxy(ctx, sshVisits, req, &resp)
+	case req.Device != nil:
+		err = a.server.PostAsProxy(ctx, deviceVisits, req, &resp)
 	case req.Terminal != nil || req.Visit != "": // a terminal's token works once, and keep repeats renewals
 		err = a.server.PostAsProxy(ctx, visits, req, &resp)
 	default:
@@ -258,6 +270,9 @@ func (v *visit) take(resp VisitResponse) {
 // recheck has the servers asked about all visitors again.
 func (a *apps) recheck() {
 	a.answers.Forget(func(question, VisitResponse) bool { return true })
+	if a.devices != nil {
+		a.devices.forget()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, v := range a.visits {

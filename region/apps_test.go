@@ -45,6 +45,8 @@ type world struct {
 	ended            chan error
 	way              *way         // of the proxy to the server; nil if it is a direct one
 	ssh              net.Listener // of the proxy's SSH gateway; nil if it has none
+	wireGuard        *region.WireGuard
+	stop             func() // ends the proxy
 }
 
 func newWorld(t *testing.T, wildcard string) *world {
@@ -119,6 +121,20 @@ func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL
 		w.t.Fatal(err)
 	}
 	at = &url.URL{Scheme: "http", Host: "localhost:" + port} // another host than the server's
+	ended = w.serveProxy(secret.Token(made.Token), l, at, wildcard)
+	testwait.Until(w.t, "the region", func() error {
+		list, err := w.As("ann").Regions(w.t.Context())
+		if err != nil {
+			return err
+		}
+		last := list.Regions[len(list.Regions)-1]
+		return testwait.Unless(last.Healthy && last.WildcardHostname == wildcard, "the last one is %+v", last)
+	})
+	return secret.Token(made.Token), at, l.Addr().String(), ended
+}
+
+// serveProxy runs a proxy, and waits until it is connected.
+func (w *world) serveProxy(token secret.Token, l net.Listener, at *url.URL, wildcard string) (ended chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended = make(chan error, 1)
 	synced := make(chan struct{}, 10)
@@ -130,30 +146,23 @@ func (w *world) runProxy(name, wildcard string) (token secret.Token, at *url.URL
 	if w.way != nil {
 		server = w.way.url
 	}
+	w.stop = func() {
+		cancel()
+		for range ended {
+		}
+	}
 	go func() {
 		err := region.Run(ctx, region.Options{
-			SSH: w.ssh, SSHAccess: sshAccess,
-			Logger: w.Log, Server: server, Token: secret.Token(made.Token), URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
+			SSH: w.ssh, SSHAccess: sshAccess, WireGuard: w.wireGuard,
+			Logger: w.Log, Server: server, Token: token, URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
 			Proxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		})
 		ended <- err
 		close(ended)
 	}()
-	w.t.Cleanup(func() {
-		cancel()
-		for range ended {
-		}
-	})
+	w.t.Cleanup(w.stop)
 	<-synced
-	testwait.Until(w.t, "the region", func() error {
-		list, err := w.As("ann").Regions(w.t.Context())
-		if err != nil {
-			return err
-		}
-		last := list.Regions[len(list.Regions)-1]
-		return testwait.Unless(last.Healthy && last.WildcardHostname == wildcard, "the last one is %+v", last)
-	})
-	return secret.Token(made.Token), at, l.Addr().String(), ended
+	return ended
 }
 
 // browser is a browser with its own cookies, which finds the region's hosts at its proxy.

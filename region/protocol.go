@@ -15,6 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
 const (
@@ -31,14 +32,25 @@ const (
 	SSHVisitPath   = proxyRoutes + sshVisits
 	SSHStartPath   = proxyRoutes + sshStarts
 	SSHHostKeyPath = proxyRoutes + sshHostKey
+	// WireGuardKeyPath, DevicesPath, SightingsPath, DeviceNamesPath and DeviceVisitsPath are those for their WireGuard gateways: an empty request twice,
+	// Sightings, DeviceName and VisitRequest.
+	WireGuardKeyPath = proxyRoutes + wireGuardKey
+	DevicesPath      = proxyRoutes + devices
+	SightingsPath    = proxyRoutes + seenDevices
+	DeviceNamesPath  = proxyRoutes + deviceNames
+	DeviceVisitsPath = proxyRoutes + deviceVisits
 
 	proxyRoutes, visits, appCodes             = "/api/v2/workspaceproxies/me/", "visits", "app-codes"
 	sshKeys, sshVisits, sshStarts, sshHostKey = "ssh-keys", "ssh-visits", "ssh-starts", "ssh-host-key"
+	wireGuardKey, devices, seenDevices        = "wireguard-key", "devices", "device-sightings"
+	deviceNames, deviceVisits                 = "device-names", "device-visits"
 
 	// MaxHello and MaxUpdate are the longest messages in bytes.
 	MaxHello, MaxUpdate = 4 << 10, 128 << 10
 	// MaxKeys is how many keys an Update may contain.
 	MaxKeys = 1000
+	// MaxSightings is how many sightings a request may contain.
+	MaxSightings = 1000
 	// CheckLength is the length of a Check in bytes.
 	CheckLength = 32
 )
@@ -54,6 +66,8 @@ type Hello struct {
 	WildcardHost string `json:"wildcard_host,omitempty"`
 	// SSHAddress is HOST:PORT at which users reach the proxy's SSH gateway; "" if it has none.
 	SSHAddress string `json:"ssh_address,omitempty"`
+	// WireGuardAddress is HOST:PORT at which devices reach the proxy's WireGuard gateway; "" if it has none.
+	WireGuardAddress string `json:"wireguard_address,omitempty"`
 }
 
 // VisitRequest asks whether a visitor may open an app or a terminal, or whether a visit may go on.
@@ -63,6 +77,8 @@ type VisitRequest struct {
 	Terminal *Terminal `json:"terminal,omitempty"`
 	// SSH takes the place of the question at SSHVisitPath.
 	SSH *SSH `json:"ssh,omitempty"`
+	// Device takes the place of the question at DeviceVisitsPath.
+	Device *DeviceVisit `json:"device,omitempty"`
 	// Visit is the last VisitResponse's. If it is set, it takes the place of the question.
 	Visit secret.Token `json:"visit,omitempty"`
 	// Node is the proxy's in the mesh.
@@ -135,6 +151,50 @@ type SSHHostKeyResponse struct {
 	Seed []byte `json:"seed"`
 }
 
+// WireGuardKeyResponse contains the private key of the proxy's WireGuard gateway.
+type WireGuardKeyResponse struct {
+	Key []byte `json:"key"`
+}
+
+// DevicesResponse lists the devices that may connect to the proxy. Whose they are, it does not say.
+type DevicesResponse struct {
+	Devices []Device `json:"devices"`
+}
+
+// Device is a device with a WireGuard app.
+type Device struct {
+	ID   uuid.UUID `json:"id"`
+	Name string    `json:"name"`
+	Key  []byte    `json:"key"` // public
+	// Endpoint and Left are as in gateway.Device.
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	Left     bool           `json:"left,omitempty"`
+}
+
+// Sightings are where the proxy has seen devices.
+type Sightings struct {
+	Seen []gateway.Sighting `json:"seen"`
+}
+
+// DeviceName asks what a name means to a device, or what name an address has. It is also the answer.
+type DeviceName struct {
+	Device uuid.UUID  `json:"device,omitzero"`
+	Name   string     `json:"name,omitempty"`
+	Addr   netip.Addr `json:"addr,omitzero"`
+}
+
+// DeviceVisit describes the visit of a device to a port.
+type DeviceVisit struct {
+	Device uuid.UUID `json:"device"`
+	// Network is tcp or udp, and Addr a port of an agent's mesh address. Renewals have neither.
+	Network string         `json:"network,omitempty"`
+	Addr    netip.AddrPort `json:"addr,omitzero"`
+	// Ended, In and Out are as in Terminal.
+	Ended string `json:"ended,omitempty"`
+	In    int64  `json:"in,omitempty"`
+	Out   int64  `json:"out,omitempty"`
+}
+
 // VisitResponse is the answer. ID, Visa and Visit are set if the app or the terminal can be opened now.
 type VisitResponse struct {
 	Answer appproxy.Answer `json:"answer"`
@@ -143,7 +203,7 @@ type VisitResponse struct {
 	// Visa is for the agent, and Visit renews it. Both expire soon.
 	Visa  secret.Token `json:"visa,omitempty"`
 	Visit secret.Token `json:"visit,omitempty"`
-	// Agent is that of an SSH visit, and Blocked reports that logins to it wait for its start scripts.
+	// Agent is that of a visit of an SSH client or a device, and Blocked reports that logins to it wait for its start scripts.
 	Agent   uuid.UUID `json:"agent,omitzero"`
 	Blocked bool      `json:"blocked,omitempty"`
 }
@@ -172,23 +232,26 @@ func DecodeHello(data []byte) (h Hello, err error) {
 	if h.STUNPort < 0 || h.STUNPort > 0xffff || len(h.Version) > 100 || len(h.Check) != CheckLength {
 		return Hello{}, errors.New("decode hello: a field is out of range")
 	}
-	if h.SSHAddress != "" {
-		if err := CheckSSHAddress(h.SSHAddress); err != nil {
+	for _, address := range []string{h.SSHAddress, h.WireGuardAddress} {
+		if address == "" {
+			continue
+		}
+		if err := CheckGatewayAddress(address); err != nil {
 			return Hello{}, err
 		}
 	}
 	return h, nil
 }
 
-// sshHost matches names and addresses of hosts that can be in a command that users copy.
-var sshHost = lazyregexp.New(`^[A-Za-z0-9:][A-Za-z0-9._:-]*$`)
+// gatewayHost matches names and addresses of hosts that can be in a command or a configuration that users copy.
+var gatewayHost = lazyregexp.New(`^[A-Za-z0-9:][A-Za-z0-9._:-]*$`)
 
-// CheckSSHAddress returns an error unless text can be the address of an SSH gateway.
-func CheckSSHAddress(text string) error {
+// CheckGatewayAddress returns an error unless text can be the address of an SSH or WireGuard gateway.
+func CheckGatewayAddress(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	number, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil || number == 0 || len(host) > 253 || !sshHost().MatchString(host) {
-		return fmt.Errorf("%q cannot be the address of an SSH gateway: it must be like ssh.eu.example.com:2222", text)
+	if err != nil || bad != nil || number == 0 || len(host) > 253 || !gatewayHost().MatchString(host) {
+		return fmt.Errorf("%q cannot be the address of a gateway: it must be like eu.example.com:2222", text)
 	}
 	return nil
 }

@@ -25,7 +25,10 @@ func FuzzDecodeHello(f *testing.F) {
 		if len(data) > region.MaxHello || region.CheckURL(h.URL) != nil || h.STUNPort < 0 || h.STUNPort > 65535 || len(h.Check) != region.CheckLength {
 			t.Fatalf("accepted %q as %+v", data, h)
 		}
-		if h.SSHAddress != "" && region.CheckSSHAddress(h.SSHAddress) != nil {
+		if h.WireGuardAddress != "" && region.CheckGatewayAddress(h.WireGuardAddress) != nil {
+			t.Errorf("accepted the address %q", h.WireGuardAddress)
+		}
+		if h.SSHAddress != "" && region.CheckGatewayAddress(h.SSHAddress) != nil {
 			t.Fatalf("accepted %q as %+v", data, h)
 		}
 	})
@@ -83,13 +86,13 @@ func TestCheckURL(t *testing.T) {
 }
 
 // The address of an SSH gateway is part of a command that users copy.
-func TestCheckSSHAddress(t *testing.T) {
+func TestCheckGatewayAddress(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"ssh.eu.example.com:22": true, "192.0.2.1:2222": true, "[2001:db8::1]:2222": true, "[::1]:2222": true, "localhost:2222": true,
 		"": false, "eu.example.com": false, ":2222": false, "eu.example.com:0": false, "eu.example.com:65536": false, "-oProxyCommand=x:22": false,
 		"a b:22": false, "a;b:22": false, "$(a):22": false, "a\n:22": false, strings.Repeat("a", 254) + ":22": false,
 	} {
-		if err := region.CheckSSHAddress(text); (err == nil) != ok {
+		if err := region.CheckGatewayAddress(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -64,6 +64,8 @@ type Options struct {
 	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach it. Run closes it.
 	SSH       net.Listener
 	SSHAccess string
+	// WireGuard serves devices with a WireGuard app. Nil: there is no WireGuard gateway.
+	WireGuard *WireGuard
 	// Metrics is where the proxy's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
 	// Synced is called whenever the relay knows all keys of a new connection. Nil means it is not.
@@ -75,7 +77,7 @@ type proxy struct {
 	opts  Options
 	log   *slog.Logger
 	relay *relay.Server
-	apps  *apps // nil if it serves neither apps, nor terminals, nor SSH
+	apps  *apps // nil if it relays only
 	hello Hello
 
 	mu    sync.Mutex                   // held while the relay admits and revokes, which does not block
@@ -103,6 +105,9 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	defer p.relay.Close()
 	p.hello = Hello{URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength), Apps: opts.Apps, WildcardHost: opts.WildcardHost, SSHAddress: opts.SSHAccess}
+	if opts.WireGuard != nil {
+		p.hello.WireGuardAddress = opts.WireGuard.Access
+	}
 	if opts.STUNAddress != "" {
 		if p.hello.STUNPort, err = p.relay.ListenSTUN(opts.STUNAddress); err != nil {
 			return fault.New(fault.Unavailable, "The STUN address %s cannot be used: %w", opts.STUNAddress, err)
@@ -117,7 +122,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer cancel(nil)
 	mux := p.routes()
 	var handler http.Handler = mux
-	if opts.Apps || opts.SSH != nil {
+	if opts.Apps || opts.SSH != nil || opts.WireGuard != nil {
 		p.apps = newApps(ctx, opts, p.log)
 		defer func() {
 			cancel(nil)
@@ -151,8 +156,15 @@ func Run(ctx context.Context, opts Options) (err error) {
 			}
 		})
 	}
+	if opts.WireGuard != nil {
+		serving.Go(func() {
+			if err := p.apps.serveWireGuard(ctx, *opts.WireGuard); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	defer func() {
-		cancel(nil) // ends the SSH gateway
+		cancel(nil) // ends the gateways
 		server.Close()
 		p.relay.Close() // ends what was hijacked
 		serving.Wait()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/ptyweb"
 	"github.com/codermesh/codermesh/v2/internal/ptywire"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -162,3 +163,5 @@ func (c countedConn) Write(p []byte) (int, error) {
 	c.in.Add(int64(n))
 	return n, err
 }
+
+func (c countedConn) CloseWrite() error { return netio.CloseWrite(c.Conn) }

@@ -65,7 +65,7 @@ func (f *Forwarder) TCP(_, dst netip.AddrPort) (func(net.Conn), bool) {
 
 // UDP returns the handler of a UDP flow to dst, in the form that the mesh node's HandleUDP needs. It does not block.
 func (f *Forwarder) UDP(_, dst netip.AddrPort) (func(net.Conn), bool) {
-	return func(conn net.Conn) { f.udp.Do(conn, func() { f.serveUDP(conn, dst.Port()) }) }, dst.Port() != 0
+	return func(conn net.Conn) { f.udp.Do(conn, func() { f.ServeUDP(conn, dst.Port()) }) }, dst.Port() != 0
 }
 
 func (f *Forwarder) serveTCP(conn net.Conn, port uint16) {

@@ -19,8 +19,9 @@ const (
 
 var datagrams = sync.Pool{New: func() any { return new([maxDatagram]byte) }}
 
-// serveUDP carries the datagrams of one flow. If the port refuses a datagram on IPv4, it tries IPv6 with the same datagram.
-func (f *Forwarder) serveUDP(peer net.Conn, port uint16) {
+// ServeUDP carries the datagrams of one flow until it has been idle for two minutes, or an end fails. If the port refuses a datagram on IPv4, it
+// tries IPv6 with the same datagram. The caller closes the peer's end.
+func (f *Forwarder) ServeUDP(peer net.Conn, port uint16) {
 	var last []byte
 	for _, host := range loopback {
 		local, err := net.Dial("udp", net.JoinHostPort(host, strconv.Itoa(int(port))))

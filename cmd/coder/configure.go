@@ -108,7 +108,7 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 			check(err)
 			c.sshAccess, err = opts.sshAccess(c.listeners, c.accessURL)
 			check(err)
-			c.wireGuardAccess, err = opts.wireGuard.access(c.accessURL)
+			_, c.wireGuardAccess, err = opts.wireGuard.Access(c.accessURL)
 			check(err)
 			c.wildcard, err = wildcardHost(opts.wildcardURL, c.accessURL)
 			check(err)

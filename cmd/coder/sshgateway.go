@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/codermesh/codermesh/v2/cmd/coder/daemon"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
@@ -22,15 +23,8 @@ func (opts *serverOptions) sshAccess(l *listeners, accessURL *url.URL) (string, 
 		}
 		return net.JoinHostPort(accessURL.Hostname(), strconv.Itoa(l.ssh.Addr().(*net.TCPAddr).Port)), nil
 	}
-	if host, _, ok := hostPort(opts.sshAccessAddress); !ok || host == "" {
+	if host, _, ok := daemon.HostPort(opts.sshAccessAddress); !ok || host == "" {
 		return "", fault.New(fault.Invalid, "--ssh-access-address %q must be a host and a port", opts.sshAccessAddress).WithDetail("It looks like ssh.coder.example.com:22.")
 	}
 	return opts.sshAccessAddress, nil
-}
-
-// hostPort splits an address that others connect to, whose port is not 0. The host may be empty.
-func hostPort(address string) (host string, port uint16, ok bool) {
-	host, digits, err := net.SplitHostPort(address)
-	n, parse := strconv.ParseUint(digits, 10, 16)
-	return host, uint16(n), err == nil && parse == nil && n > 0
 }

@@ -194,11 +194,19 @@ func OfSSHKey(owner dbsqlc.User, before, after dbsqlc.UserSshKey) Entry {
 	return Entry{Kind: UserSSHKey, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name), Diff: diff, Fields: map[string]any{"owner": owner.Username}}
 }
 
-// OfDevice returns the entry of a change of a user's device. Its key is public, and readers recognize a device by it.
-func OfDevice(owner dbsqlc.User, before, after dbsqlc.UserDevice) Entry {
+// OfDevice returns the entry of a change of a user's device, which has the name of its region, if it has one. Its key is public, and readers recognize
+// a device by it.
+func OfDevice(owner dbsqlc.User, before, after dbsqlc.UserDevice, region string) Entry {
 	diff := Compare(before, after)
-	for _, seen := range []string{"last_used_at", "endpoint", "endpoint_at", "gateway"} { // what the gateway saw is no change
-		delete(diff, seen)
+	for _, other := range []string{"last_used_at", "endpoint", "endpoint_at", "gateway", "proxy_id"} { // what the gateway saw is no change
+		delete(diff, other)
+	}
+	switch {
+	case region == "":
+	case before.ID == uuid.Nil:
+		diff.Field("region", "", region)
+	case after.ID == uuid.Nil:
+		diff.Field("region", region, "")
 	}
 	return Entry{Kind: UserDevice, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name), Diff: diff, Fields: map[string]any{"owner": owner.Username}}
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/regions"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 	"github.com/codermesh/codermesh/v2/tailnet"
@@ -52,13 +54,21 @@ type Accounts interface {
 	Target(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.User, error)
 }
 
-// Options configure the service. DB, Logger and Accounts are required.
+// Regions has the gateways of connected regions.
+type Regions interface {
+	WireGuardGateways(ctx context.Context) ([]regions.WireGuardGateway, error)
+}
+
+// Options configure the service. DB, Logger, Accounts, Regions and RegionKey are required.
 type Options struct {
 	DB       *database.DB
 	Logger   *slog.Logger
 	Accounts Accounts
 	// Notifications records what users are told. Nil: nothing.
 	Notifications *notifications.Recorder
+	// Regions are those whose gateways devices can connect to, and RegionKey returns the private key of a region's gateway.
+	Regions   Regions
+	RegionKey func(proxy uuid.UUID) [wgquick.KeySize]byte
 	// Gateway is what devices connect to: whether it is enabled, its address and its public key. The service sets the other fields.
 	Gateway sdk.WireGuardGateway
 	// Changed is called after a device of a user was added, renamed or removed, before the request is answered, so that a device that follows its
@@ -93,42 +103,67 @@ func New(opts Options) *Service {
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const devices = "/api/v2/users/{user}/devices"
 	mux.Handle("GET /api/v2/deployment/wireguard-gateway", rbac.AnyToken, s.gateway)
-	mux.Handle("GET "+devices, rbac.Needs(rbac.Read, rbac.UserDevice), s.list)
+	mux.Handle("GET "+devices, rbac.Needs(rbac.Read, rbac.UserDevice), s.all)
 	mux.Handle("POST "+devices, rbac.Needs(rbac.Create, rbac.UserDevice), s.create, audit.On(audit.Create, audit.UserDevice))
 	mux.Handle("PATCH "+devices+"/{device}", rbac.Needs(rbac.Update, rbac.UserDevice), s.update, audit.On(audit.Write, audit.UserDevice))
 	mux.Handle("DELETE "+devices+"/{device}", rbac.Needs(rbac.Delete, rbac.UserDevice), s.remove, audit.On(audit.Delete, audit.UserDevice))
 }
 
-// Active returns the devices that may connect now, by id: those that have not expired, of users who are not suspended. With a user it returns that
-// user's only, with uuid.Nil all.
+// Active returns the devices that may connect to the servers now, by id: those that have not expired, of users who are not suspended. With a user it
+// returns that user's only, with uuid.Nil all.
 func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]gateway.Device, error) {
-	var rows []dbsqlc.UserDevice
-	var err error
 	if user == uuid.Nil {
-		rows, err = s.opts.DB.ListActiveDevices(ctx)
-	} else {
-		rows, err = s.opts.DB.ListActiveDevicesOf(ctx, user)
+		return s.list(s.opts.DB.ListActiveDevices(ctx, nil))
 	}
+	return s.list(s.opts.DB.ListActiveDevicesOf(ctx, user))
+}
+
+// ActiveAt returns the devices that may connect to a region now.
+func (s *Service) ActiveAt(ctx context.Context, proxy uuid.UUID) ([]gateway.Device, error) {
+	return s.list(s.opts.DB.ListActiveDevices(ctx, &proxy))
+}
+
+// FindAt returns a device that may connect to a region now. It returns the fault Unauthenticated for another one.
+func (s *Service) FindAt(ctx context.Context, device, proxy uuid.UUID) (gateway.Device, error) {
+	row, err := s.opts.DB.GetActiveDeviceAt(ctx, dbsqlc.GetActiveDeviceAtParams{ID: device, ProxyID: proxy})
+	switch {
+	case database.IsNotFound(err):
+		return gateway.Device{}, fault.New(fault.Unauthenticated, "This device may not connect at this region.")
+	case err != nil:
+		return gateway.Device{}, fmt.Errorf("look up device: %w", err)
+	}
+	return s.known(row), nil
+}
+
+func (s *Service) list(rows []dbsqlc.UserDevice, err error) ([]gateway.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}
-	return s.shown(rows), nil
+	out := make([]gateway.Device, len(rows))
+	for i, row := range rows {
+		out[i] = s.known(row)
+	}
+	return out, nil
 }
 
-// AtEndpoint returns the devices that may connect now and were last seen at an address: several if they share it one after the other.
+// AtEndpoint returns the devices that may connect to the servers now and were last seen at an address: several if they share it one after the other.
 func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]gateway.Device, error) {
-	rows, err := s.opts.DB.ListDevicesAtEndpoint(ctx, canonical(endpoint).String())
-	if err != nil {
-		return nil, fmt.Errorf("list devices at an endpoint: %w", err)
-	}
-	return s.shown(rows), nil
+	return s.list(s.opts.DB.ListDevicesAtEndpoint(ctx, canonical(endpoint).String()))
 }
 
 // Seen records where devices are, that this server's gateway has them, and that they and their users are active, in one statement, and a second one
-// if a user has not been seen for an hour. It leaves no rows in the audit log. It ignores devices that have been removed, sightings without an
-// endpoint, and those before the last one that is recorded.
+// if a user has not been seen for an hour. It leaves no rows in the audit log. It ignores devices that have been removed, those of regions, sightings
+// without an endpoint, and those before the last one that is recorded.
 func (s *Service) Seen(ctx context.Context, sightings []gateway.Sighting) error {
-	p := dbsqlc.NoteDevicesParams{Gateway: s.opts.Server}
+	return s.note(ctx, dbsqlc.NoteDevicesParams{Gateway: s.opts.Server}, sightings)
+}
+
+// SeenAt is Seen for the gateway of a region, and the region's devices.
+func (s *Service) SeenAt(ctx context.Context, proxy uuid.UUID, sightings []gateway.Sighting) error {
+	return s.note(ctx, dbsqlc.NoteDevicesParams{Gateway: "region " + proxy.String(), ProxyID: &proxy}, sightings)
+}
+
+func (s *Service) note(ctx context.Context, p dbsqlc.NoteDevicesParams, sightings []gateway.Sighting) error {
 	for _, one := range sightings {
 		if one.Endpoint.IsValid() {
 			p.Ids, p.Endpoints, p.Ats = append(p.Ids, one.Device), append(p.Endpoints, canonical(one.Endpoint).String()), append(p.Ats, one.At)
@@ -155,17 +190,15 @@ func canonical(endpoint netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
 }
 
-// shown returns devices as a gateway knows them. One may have a session of an earlier process of this server if that saw it last.
-func (s *Service) shown(rows []dbsqlc.UserDevice) []gateway.Device {
-	out := make([]gateway.Device, len(rows))
-	for i, row := range rows {
-		out[i] = gateway.Device{ID: row.ID, User: row.UserID, Name: row.Name, Key: wgquick.Key(row.PublicKey)}
-		if row.Endpoint != nil {
-			out[i].Endpoint, _ = netip.ParseAddrPort(*row.Endpoint) // zero if it is not one: a gateway replaces it
-		}
-		if row.EndpointAt != nil && row.Gateway != nil {
-			out[i].Left = *row.Gateway == s.opts.Server && time.Since(*row.EndpointAt) < sessionLife
-		}
+// known returns a device as gateways know it. One may have a session of an earlier process of this server if that saw it last, and of its region's
+// gateway if that did.
+func (s *Service) known(row dbsqlc.UserDevice) gateway.Device {
+	d := gateway.Device{ID: row.ID, User: row.UserID, Name: row.Name, Key: wgquick.Key(row.PublicKey)}
+	if row.Endpoint != nil {
+		d.Endpoint, _ = netip.ParseAddrPort(*row.Endpoint) // zero if it is not one: a gateway replaces it
 	}
-	return out
+	if row.EndpointAt != nil && row.Gateway != nil {
+		d.Left = (row.ProxyID != nil || *row.Gateway == s.opts.Server) && time.Since(*row.EndpointAt) < sessionLife
+	}
+	return d
 }

@@ -568,7 +568,7 @@ func TestGateway(t *testing.T) {
 	}
 	want := sdk.WireGuardGateway{
 		Enabled: true, Address: "wg.example.com:51820", PublicKey: got.PublicKey, Prefix: "fd3b:8e1f:47c2::/48", DNS: "fd3b:8e1f:47c2:dcf:c10c:7d1d:9a39:6ec2", MTU: 1280,
-		MaxDeviceLifetime: 90 * 24 * time.Hour,
+		MaxDeviceLifetime: 90 * 24 * time.Hour, Regions: sdk.List[sdk.WireGuardRegionGateway]{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/lookup"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/regions"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/sshkey"
@@ -24,11 +25,41 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-func (s *Service) gateway(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, s.opts.Gateway)
+func (s *Service) gateway(w http.ResponseWriter, r *http.Request) error {
+	out := s.opts.Gateway
+	gateways, err := s.opts.Regions.WireGuardGateways(r.Context())
+	if err != nil {
+		return err
+	}
+	out.Regions = sdk.List[sdk.WireGuardRegionGateway]{}
+	for _, at := range gateways {
+		out.Regions = append(out.Regions, sdk.WireGuardRegionGateway{
+			Region: at.Name, DisplayName: at.DisplayName, Address: at.Address, PublicKey: wgquick.Public(s.opts.RegionKey(at.Proxy)).String(),
+		})
+	}
+	return httpapi.Write(w, http.StatusOK, out)
 }
 
-func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
+// at returns the gateway of a connected region with a name.
+func (s *Service) at(ctx context.Context, name string) (regions.WireGuardGateway, error) {
+	gateways, err := s.opts.Regions.WireGuardGateways(ctx)
+	if err != nil {
+		return regions.WireGuardGateway{}, err
+	}
+	for _, g := range gateways {
+		if strings.EqualFold(g.Name, name) {
+			return g, nil
+		}
+	}
+	return regions.WireGuardGateway{}, unknownRegion()
+}
+
+func unknownRegion() error {
+	return fault.New(fault.Invalid, "The device cannot be added.").
+		WithField("region", "must be the name of a region that is connected and has a WireGuard gateway, or empty for the server's")
+}
+
+func (s *Service) all(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.opts.Accounts.Target(r, rbac.Read, rbac.UserDevice)
 	if err != nil {
 		return err
@@ -39,7 +70,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := sdk.List[sdk.UserDevice]{}
 	for _, row := range rows {
-		out = append(out, show(row))
+		out = append(out, show(row.UserDevice, row.Region))
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
@@ -49,47 +80,55 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.admits(httpapi.ActorFrom(r.Context())); err != nil {
-		return err
+	actor := httpapi.ActorFrom(r.Context())
+	if actor.Scope.Limited() {
+		return fault.New(fault.Forbidden, "A token with limited scopes cannot add a device, which has no limits.").
+			WithDetail("This token has the scopes %s. Sign in with: coder login <url>", actor.Scope)
 	}
 	var req sdk.CreateUserDeviceRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	key, err := s.check(&req)
+	proxy, gateway, err := s.target(r.Context(), &req)
 	if err != nil {
 		return err
 	}
-	row, err := s.insert(r.Context(), user, key, req)
+	key, err := s.check(&req, gateway)
+	if err != nil {
+		return err
+	}
+	row, err := s.insert(r.Context(), user, key, proxy, req)
 	if err != nil {
 		return err
 	}
 	s.opts.Changed(r.Context(), user.ID)
 	s.log.InfoContext(r.Context(), "device added", "user", user.Username, "key", key)
-	return httpapi.Write(w, http.StatusCreated, show(row))
+	return httpapi.Write(w, http.StatusCreated, show(row, req.Region))
 }
 
-// admits refuses devices of a deployment that has nothing for them to connect to, and a token with limits: a device acts as its user without them.
-func (s *Service) admits(actor rbac.Actor) error {
-	if actor.Scope.Limited() {
-		return fault.New(fault.Forbidden, "A token with limited scopes cannot add a device, which has no limits.").
-			WithDetail("This token has the scopes %s. Sign in with: coder login <url>", actor.Scope)
+// target returns the region that a device is to connect to, or nil for the servers, and the public key of the gateway there. It writes the region's name
+// as the region does. It refuses what has no gateway.
+func (s *Service) target(ctx context.Context, req *sdk.CreateUserDeviceRequest) (proxy *uuid.UUID, key string, err error) {
+	if req.Region != "" {
+		at, err := s.at(ctx, req.Region)
+		req.Region = at.Name
+		return &at.Proxy, wgquick.Public(s.opts.RegionKey(at.Proxy)).String(), err
 	}
 	if !s.opts.Gateway.Enabled {
-		return fault.New(fault.Conflict, "This deployment has no WireGuard gateway that devices could connect to.").
-			WithDetail("Its operator enables one with: coder server --wireguard-address :51820")
+		return nil, "", fault.New(fault.Conflict, "This deployment has no WireGuard gateway that devices could connect to.").
+			WithDetail("Its operator enables one with coder server --wireguard-address :51820. If a region has one, name it: coder devices add NAME --region REGION")
 	}
-	return nil
+	return nil, s.opts.Gateway.PublicKey, nil
 }
 
-// check returns the key of a request, and completes the request. Its error is a fault, which repeats nothing of the request.
-func (s *Service) check(req *sdk.CreateUserDeviceRequest) (wgquick.Key, error) {
+// check returns the key of a request to a gateway, and completes the request. Its error is a fault, which repeats nothing of the request.
+func (s *Service) check(req *sdk.CreateUserDeviceRequest, gateway string) (wgquick.Key, error) {
 	key, err := wgquick.ParseKey(req.PublicKey)
 	if f := fault.As(err); f != nil {
 		return key, f.WithField("public_key", "must be a public key of WireGuard")
 	}
 	f := fault.New(fault.Invalid, "The device cannot be added.")
-	if key.String() == s.opts.Gateway.PublicKey {
+	if key.String() == gateway {
 		f = f.WithField("public_key", "is the gateway's: use the public key of the device")
 	}
 	if problem := checkName(&req.Name); problem != "" {
@@ -112,7 +151,7 @@ func checkName(name *string) string {
 }
 
 // insert stores a checked device, in place of an expired one of the user's that has its name or its key.
-func (s *Service) insert(ctx context.Context, user dbsqlc.User, key wgquick.Key, req sdk.CreateUserDeviceRequest) (row dbsqlc.UserDevice, err error) {
+func (s *Service) insert(ctx context.Context, user dbsqlc.User, key wgquick.Key, proxy *uuid.UUID, req sdk.CreateUserDeviceRequest) (row dbsqlc.UserDevice, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		// One device of a user is added at a time, so that the limit holds, and none to a user who is being deleted.
 		if _, err := q.LockUser(ctx, user.ID); err != nil {
@@ -130,12 +169,15 @@ func (s *Service) insert(ctx context.Context, user dbsqlc.User, key wgquick.Key,
 		}
 		// An id of its own for each registration: a key that was removed and comes back gets another address.
 		row, err = q.InsertUserDevice(ctx, dbsqlc.InsertUserDeviceParams{
-			ID: uuid.New(), UserID: user.ID, Name: req.Name, PublicKey: key[:], LifetimeSeconds: int64(req.Lifetime / time.Second),
+			ID: uuid.New(), UserID: user.ID, Name: req.Name, PublicKey: key[:], ProxyID: proxy, LifetimeSeconds: int64(req.Lifetime / time.Second),
 		})
+		if database.IsForeignKeyViolation(err, "user_devices_proxy_id_fkey") { // the region was deleted meanwhile
+			return unknownRegion()
+		}
 		if err != nil {
 			return taken(err, req.Name)
 		}
-		if err := audit.Record(ctx, q, audit.OfDevice(user, dbsqlc.UserDevice{}, row)); err != nil {
+		if err := audit.Record(ctx, q, audit.OfDevice(user, dbsqlc.UserDevice{}, row, req.Region)); err != nil {
 			return err
 		}
 		return s.tell(ctx, q, user, row)
@@ -171,7 +213,7 @@ func taken(err error, name string) error {
 }
 
 // find returns the device in the path, if it is the user's.
-func find(ctx context.Context, q *dbsqlc.Queries, r *http.Request, user dbsqlc.User) (row dbsqlc.UserDevice, err error) {
+func find(ctx context.Context, q *dbsqlc.Queries, r *http.Request, user dbsqlc.User) (row dbsqlc.GetUserDeviceRow, err error) {
 	id, err := uuid.Parse(r.PathValue("device"))
 	if err != nil {
 		return row, rbac.NotFound(rbac.UserDevice)
@@ -196,11 +238,14 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx := r.Context()
 	var after dbsqlc.UserDevice
+	var region string
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		before, err := find(ctx, q, r, user)
+		found, err := find(ctx, q, r, user)
 		if err != nil {
 			return err
 		}
+		before := found.UserDevice
+		region = found.Region
 		after, err = q.RenameUserDevice(ctx, dbsqlc.RenameUserDeviceParams{ID: before.ID, UserID: user.ID, Name: req.Name})
 		switch {
 		case database.IsNotFound(err): // another request removed it meanwhile
@@ -208,13 +253,13 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 		case err != nil:
 			return taken(err, req.Name)
 		}
-		return audit.Record(ctx, q, audit.OfDevice(user, before, after))
+		return audit.Record(ctx, q, audit.OfDevice(user, before, after, region))
 	})
 	if err != nil {
 		return err
 	}
 	s.opts.Changed(ctx, user.ID)
-	return httpapi.Write(w, http.StatusOK, show(after))
+	return httpapi.Write(w, http.StatusOK, show(after, region))
 }
 
 func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
@@ -225,9 +270,11 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	var row dbsqlc.UserDevice
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if row, err = find(ctx, q, r, user); err != nil {
+		found, err := find(ctx, q, r, user)
+		if err != nil {
 			return err
 		}
+		row = found.UserDevice
 		n, err := q.DeleteUserDevice(ctx, dbsqlc.DeleteUserDeviceParams{ID: row.ID, UserID: user.ID})
 		switch {
 		case err != nil:
@@ -235,7 +282,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		case n == 0: // another request was faster
 			return rbac.NotFound(rbac.UserDevice)
 		}
-		return audit.Record(ctx, q, audit.OfDevice(user, row, dbsqlc.UserDevice{}))
+		return audit.Record(ctx, q, audit.OfDevice(user, row, dbsqlc.UserDevice{}, found.Region))
 	})
 	if err != nil {
 		return err
@@ -246,9 +293,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func show(row dbsqlc.UserDevice) sdk.UserDevice {
+func show(row dbsqlc.UserDevice, region string) sdk.UserDevice {
 	out := sdk.UserDevice{
-		ID: row.ID, Name: row.Name, PublicKey: wgquick.Key(row.PublicKey).String(), Address: tailnet.Addr(row.ID).String(),
+		ID: row.ID, Name: row.Name, Region: region, PublicKey: wgquick.Key(row.PublicKey).String(), Address: tailnet.Addr(row.ID).String(),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, LastUsedAt: row.LastUsedAt,
 	}
 	if row.Endpoint != nil {

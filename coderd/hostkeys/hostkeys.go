@@ -44,7 +44,16 @@ func (k *Keys) Region(proxy uuid.UUID) []byte { return derive(k.seed, "region", 
 
 // WireGuard returns the private key of the WireGuard gateway (Curve25519, clamped), the same on every server of the deployment.
 func (k *Keys) WireGuard() [wgquick.KeySize]byte {
-	key := [wgquick.KeySize]byte(expand(k.seed, "codermesh wireguard gateway key"))
+	return k.wireGuard("codermesh wireguard gateway key")
+}
+
+// WireGuardAt returns the private key of the WireGuard gateway of a region proxy.
+func (k *Keys) WireGuardAt(proxy uuid.UUID) [wgquick.KeySize]byte {
+	return k.wireGuard("codermesh wireguard gateway key of a region\x00" + proxy.String())
+}
+
+func (k *Keys) wireGuard(info string) [wgquick.KeySize]byte {
+	key := [wgquick.KeySize]byte(expand(k.seed, info))
 	wgquick.Clamp(&key)
 	return key
 }

@@ -105,6 +105,9 @@ const agentOfSeed = "SHA256:u7gTiF8d5z1wOWnsi+UR2DhG6TfT/TDbv6CJB7fDx3s"
 // wireGuardOfSeed is the public key of the WireGuard gateway for that seed. If it changes, no device of any deployment finds its gateway.
 const wireGuardOfSeed = "zHOEd2214uAh4xHu8OLBbztEkkqstliZ+ELs7Mi2QAA="
 
+// regionOfSeed is that of the WireGuard gateway of a region.
+const regionOfSeed = "FuQN7sD0qMZDmeEw/KaMXtqp/HvwQjom/80xe552HFY="
+
 // TestKeysNeverChange checks that a seed always gives the same key, of the type that every SSH client accepts.
 func TestKeysNeverChange(t *testing.T) {
 	t.Parallel()
@@ -128,6 +131,9 @@ func TestKeysNeverChange(t *testing.T) {
 	private := keys.WireGuard()
 	if got := wgquick.Public(private).String(); got != wireGuardOfSeed {
 		t.Errorf("the WireGuard gateway has the key %s, want %s", got, wireGuardOfSeed)
+	}
+	if got := wgquick.Public(keys.WireGuardAt(uuid.MustParse("11111111-2222-3333-4444-555555555555"))).String(); got != regionOfSeed {
+		t.Errorf("the WireGuard gateway of a region has the key %s, want %s", got, regionOfSeed)
 	}
 	if private[0]&7 != 0 || private[31]&0xc0 != 0x40 {
 		t.Errorf("the private key of WireGuard is not clamped: it begins with %x and ends in %x", private[0], private[31])

@@ -456,6 +456,7 @@ func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hell
 	n, err := s.opts.DB.ConnectWorkspaceProxy(ctx, dbsqlc.ConnectWorkspaceProxyParams{
 		ID: row.ID, TokenHash: row.TokenHash, Url: hello.URL, StunPort: int32(hello.STUNPort), Version: hello.Version, ServerID: &s.opts.ID, ConnectionID: &id,
 		Apps: hello.Apps, WildcardHost: hello.WildcardHost, SshAddress: hello.SSHAddress,
+		WireguardAddress: hello.WireGuardAddress,
 	})
 	if err != nil {
 		return fmt.Errorf("store the connection: %w", err)
@@ -564,6 +565,28 @@ func (s *Service) SSHGateways(ctx context.Context) ([]SSHGateway, error) {
 	for _, row := range rows {
 		if p := row.WorkspaceProxy; row.Connected && p.SshAddress != "" {
 			gateways = append(gateways, SSHGateway{p.ID, p.Name, displayName(p), p.SshAddress})
+		}
+	}
+	return gateways, nil
+}
+
+// WireGuardGateway is where a connected proxy serves devices with a WireGuard app.
+type WireGuardGateway struct {
+	Proxy             uuid.UUID
+	Name, DisplayName string
+	Address           string // HOST:PORT
+}
+
+// WireGuardGateways returns the WireGuard gateways of connected proxies.
+func (s *Service) WireGuardGateways(ctx context.Context) ([]WireGuardGateway, error) {
+	rows, err := s.rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var gateways []WireGuardGateway
+	for _, row := range rows {
+		if p := row.WorkspaceProxy; row.Connected && p.WireguardAddress != "" {
+			gateways = append(gateways, WireGuardGateway{p.ID, p.Name, displayName(p), p.WireguardAddress})
 		}
 	}
 	return gateways, nil

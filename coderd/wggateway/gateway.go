@@ -1,4 +1,5 @@
 // Package wggateway serves devices with a stock WireGuard app at this server: it is the House of tailnet/wireguard/gateway, with the database behind it.
+// It answers the questions of regions that serve devices, too.
 //
 // A device's key says whose it is (package devices). Everything that it opens is asked about with its user's rights, as in coder port-forward: the
 // same users may connect, the log of connections has them, and what is open ends when its user may no longer connect.
@@ -30,7 +31,7 @@ const (
 	askTimeout = 10 * time.Second
 )
 
-// Options are what a gateway needs. All are required, except the logger.
+// Options are what a gateway needs. All are required.
 type Options struct {
 	Logger      *slog.Logger
 	PrivateKey  [32]byte // the same at every server of the deployment
@@ -39,6 +40,10 @@ type Options struct {
 	Agents      Agents
 	Mesh        Mesh
 	Connections *audit.Connections
+	// Regions are the region proxies, RegionKey returns the private key of the gateway of one, and Signer signs what they renew visits with.
+	Regions   Regions
+	RegionKey func(proxy uuid.UUID) [32]byte
+	Signer    Signer
 	// Resolvers is as in gateway.Options.
 	Resolvers func() ([]string, error)
 }
@@ -49,6 +54,10 @@ type Devices interface {
 	Active(ctx context.Context, user uuid.UUID) ([]gateway.Device, error)
 	AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]gateway.Device, error)
 	Seen(ctx context.Context, sightings []gateway.Sighting) error
+	// ActiveAt, FindAt and SeenAt are about the devices that connect to a region.
+	ActiveAt(ctx context.Context, proxy uuid.UUID) ([]gateway.Device, error)
+	FindAt(ctx context.Context, device, proxy uuid.UUID) (gateway.Device, error)
+	SeenAt(ctx context.Context, proxy uuid.UUID, sightings []gateway.Sighting) error
 }
 
 // Accounts are the users.
@@ -63,6 +72,8 @@ type Agents interface {
 	MayConnect(ctx context.Context, actor rbac.Actor, agent uuid.UUID) error
 	// Host returns the name of an agent as a host.
 	Host(ctx context.Context, user, agent uuid.UUID) (string, error)
+	// VisaKey returns the key of visas for an agent.
+	VisaKey(ctx context.Context, agent uuid.UUID) ([]byte, error)
 }
 
 // Mesh reaches agents.
@@ -92,8 +103,13 @@ func New(opts Options) *Gateway {
 	return g
 }
 
-// Start listens at a UDP port, as gateway.Gateway does.
-func (g *Gateway) Start(ctx context.Context, port uint16) error { return g.wire.Start(ctx, port) }
+// Start listens at a UDP port, on all addresses of the machine, and lets the devices in. 0 means any port.
+func (g *Gateway) Start(ctx context.Context, port uint16) error {
+	if err := g.wire.Listen(ctx, port); err != nil {
+		return err
+	}
+	return g.wire.Load(ctx)
+}
 
 // Port returns the UDP port that the gateway listens at, 0 before Start.
 func (g *Gateway) Port() uint16 { return g.wire.Port() }

@@ -141,7 +141,7 @@ func TestReach(t *testing.T) {
 	})
 	t.Run("log", func(t *testing.T) {
 		testwait.Until(t, "the connection is in the log", func() error {
-			return w.Counts(1, `SELECT count(*) FROM connection_logs WHERE user_agent = 'WireGuard (phone)' AND agent_id = $1 AND slug_or_port = '8000'`, w.dev)()
+			return w.Counts(1, `SELECT count(*) FROM connection_logs WHERE user_agent = 'WireGuard (phone)' AND agent_id = $1 AND slug_or_port = '8000' AND ip = '127.0.0.1'`, w.dev)()
 		})
 	})
 }

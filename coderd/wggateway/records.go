@@ -1,6 +1,7 @@
 package wggateway
 
 import (
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -29,6 +30,17 @@ type record struct {
 	idle *time.Timer // ends the record, while it has no flows
 }
 
+// connection describes a device's use of a port, at this server or at a region.
+func connection(agent, user uuid.UUID, device string, port uint16, from netip.Addr, region string) audit.Connection {
+	what := audit.Connection{
+		Type: audit.PortForwarding, Agent: agent, User: user, Target: strconv.Itoa(int(port)), Addr: from, UserAgent: "WireGuard (" + device + ")", Region: region,
+	}
+	if port == meshport.SSH {
+		what.Type, what.Target = audit.SSH, ""
+	}
+	return what
+}
+
 // begin returns the record of a device's use of a port, and counts one more.
 func (g *Gateway) begin(d gateway.Device, agent uuid.UUID, port uint16) *record {
 	key := recordKey{d.ID, agent, port}
@@ -36,14 +48,7 @@ func (g *Gateway) begin(d gateway.Device, agent uuid.UUID, port uint16) *record 
 	defer g.mu.Unlock()
 	r := g.records[key]
 	if r == nil {
-		what := audit.Connection{
-			Type: audit.PortForwarding, Agent: agent, User: d.User, Target: strconv.Itoa(int(port)),
-			Addr: d.Endpoint.Addr(), UserAgent: "WireGuard (" + d.Name + ")",
-		}
-		if port == meshport.SSH {
-			what.Type, what.Target = audit.SSH, ""
-		}
-		r = &record{key: key, open: g.opts.Connections.Begin(what)}
+		r = &record{key: key, open: g.opts.Connections.Begin(connection(agent, d.User, d.Name, port, d.Endpoint.Addr(), ""))}
 		g.records[key] = r
 	}
 	r.uses++

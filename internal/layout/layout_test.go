@@ -107,7 +107,7 @@ var law = map[string]rule{
 	"coderd/webhooks":           {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/keyring", "coderd/notifications", "coderd/pubsub", "coderd/rbac"}},
 	"coderd/identity":           {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/keyring", "coderd/rbac"}, tests: []string{"coderd/coderdtest", "provisionerd/provisionerpb", "agent/agentpb"}},
 	"coderd/sshkeys":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac"}},
-	"coderd/devices":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/rbac", "tailnet"}},
+	"coderd/devices":            {imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/notifications", "coderd/rbac", "coderd/regions", "tailnet"}},
 	"coderd/consents": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/rbac"},
 		tests:   []string{"agent/agentpb", "coderd/...", "provisionerd/provisionerpb"},
@@ -123,7 +123,7 @@ var law = map[string]rule{
 	},
 	"coderd/apps":       {imports: []string{"appproxy", "coderd/audit", "coderd/database", "coderd/httpapi", "coderd/lookup", "coderd/rbac", "coderd/regions", "coderd/signed", "region"}},
 	"coderd/sshgateway": {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/regions", "coderd/signed", "coderd/sshca", "coderd/sshkeys", "region", "sshmux"}, tests: []string{"coderd/hostkeys"}},
-	"coderd/wggateway":  {imports: []string{"coderd/audit", "coderd/rbac", "tailnet"}, tests: []string{"coderd/..."}},
+	"coderd/wggateway":  {imports: []string{"coderd/audit", "coderd/httpapi", "coderd/rbac", "coderd/regions", "region", "tailnet"}, tests: []string{"coderd/..."}},
 	"coderd/jobs": {
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},

@@ -18,6 +18,16 @@ type WireGuardGateway struct {
 	MTU       int    `json:"mtu"`        // of the device's interface, in bytes
 	// MaxDeviceLifetime is how long a device may connect after it was added, in nanoseconds.
 	MaxDeviceLifetime time.Duration `json:"max_device_lifetime"`
+	// Regions are the gateways of region proxies that are connected. Devices connect to one of them, or to the server's.
+	Regions List[WireGuardRegionGateway] `json:"regions"`
+}
+
+// WireGuardRegionGateway is where devices reach workspaces at a region.
+type WireGuardRegionGateway struct {
+	Region      string `json:"region"`       // name of the region proxy
+	DisplayName string `json:"display_name"` // for people
+	Address     string `json:"address"`      // HOST:PORT
+	PublicKey   string `json:"public_key"`
 }
 
 // UserDevice is a device of a user that connects with a WireGuard app.
@@ -26,6 +36,7 @@ type UserDevice struct {
 	Name       string     `json:"name"`
 	PublicKey  string     `json:"public_key"` // base64, as `wg pubkey` prints it
 	Address    string     `json:"address"`    // of the device's interface
+	Region     string     `json:"region"`     // to whose gateway it connects; "": the server's
 	CreatedAt  time.Time  `json:"created_at"`
 	ExpiresAt  time.Time  `json:"expires_at"`
 	LastUsedAt *time.Time `json:"last_used_at"` // nil: never
@@ -38,6 +49,8 @@ type CreateUserDeviceRequest struct {
 	// PublicKey is as `wg pubkey` prints it. The private key stays on the device.
 	PublicKey string        `json:"public_key"`
 	Lifetime  time.Duration `json:"lifetime,omitempty"` // nanoseconds; 0: as long as the deployment allows
+	// Region is the name of the region proxy to whose gateway the device connects, which is believed that the device came. "": the server's gateway.
+	Region string `json:"region,omitempty"`
 }
 
 // UpdateUserDeviceRequest renames a device.

@@ -4,6 +4,7 @@
 //
 //	proxy                                     agent
 //	"open <visa>\n", bytes of the app  ──▶    checks the visa, connects to the port, and cuts when the visa has expired
+//	"open <visa>\n", datagrams         ──▶    the same for a UDP port, with netio.Datagrams
 //	"open <visa>\n", ptywire frames    ──▶    the same for a terminal
 //	"open <visa>\n", sshmux or SSH     ──▶    the same for what is on one of the agent's own mesh ports
 //	"renew <visa>\n"                   ──▶    keeps what the visit has open until the new visa expires
@@ -45,8 +46,8 @@ var ErrInvalid = errors.New("the visa is not valid")
 // usual cause is a clock.
 var errExpired = fmt.Errorf("%w: by this machine's clock it has expired; check the clock", ErrInvalid)
 
-// Visa lets a node open connections to a port, terminals, or SSH. Agents of versions without terminals or SSH at regions refuse a visa for one, because
-// its port is 0.
+// Visa lets a node open connections to a port, terminals, or SSH. Agents of versions without terminals, SSH or UDP at regions refuse a visa for one,
+// because its port is 0.
 type Visa struct {
 	Visit uuid.UUID `json:"v"` // the same in all visas of a visit
 	Agent uuid.UUID `json:"a"`
@@ -57,18 +58,20 @@ type Visa struct {
 	Terminal bool `json:"t,omitempty"`
 	// Service takes the place of a port, too: it is meshport.Session or meshport.SSH.
 	Service uint16 `json:"s,omitempty"`
+	// UDP is a UDP port, which takes the place of a TCP port.
+	UDP     uint16 `json:"d,omitempty"`
 	Expires int64  `json:"e"` // Unix time
 }
 
 // opensOne reports whether a visa is for exactly one thing that there is.
 func (v Visa) opensOne() bool {
-	switch {
-	case v.Terminal:
-		return v.Port == 0 && v.Service == 0
-	case v.Service != 0:
-		return v.Port == 0 && (v.Service == meshport.Session || v.Service == meshport.SSH)
+	things := 0
+	for _, thing := range []bool{v.Port != 0, v.Terminal, v.Service != 0, v.UDP != 0} {
+		if thing {
+			things++
+		}
 	}
-	return v.Port != 0
+	return things == 1 && (v.Service == 0 || v.Service == meshport.Session || v.Service == meshport.SSH)
 }
 
 // Sign returns the visa as text. key is the hash of the agent's token. It fails only if JSON cannot encode the visa.

@@ -43,6 +43,9 @@ func TestVisa(t *testing.T) {
 			t.Errorf("service %d: %+v, %v", service, v, err)
 		}
 	}
+	if v, err := visa.Open(key, signed(t, key, func(v *visa.Visa) { v.Port, v.UDP = 0, 53 }), now); err != nil || v.UDP != 53 {
+		t.Errorf("a UDP port: %+v, %v", v, err)
+	}
 	other, _, _ := strings.Cut(signed(t, key, func(v *visa.Visa) { v.Port = 22 }).Reveal(), ".")
 	for name, token := range map[string]secret.Token{
 		"another agent's":     signed(t, secret.Token("of another").Hash(), nil),
@@ -51,6 +54,8 @@ func TestVisa(t *testing.T) {
 		"no port":             signed(t, key, func(v *visa.Visa) { v.Port = 0 }),
 		"no such service":     signed(t, key, func(v *visa.Visa) { v.Port, v.Service = 0, meshport.AgentRPC }),
 		"two in one":          signed(t, key, func(v *visa.Visa) { v.Service = meshport.SSH }),
+		"TCP and UDP":         signed(t, key, func(v *visa.Visa) { v.UDP = 53 }),
+		"UDP and SSH":         signed(t, key, func(v *visa.Visa) { v.Port, v.UDP, v.Service = 0, 53, meshport.SSH }),
 		"three in one":        signed(t, key, func(v *visa.Visa) { v.Terminal, v.Service = true, meshport.SSH }),
 		"no signature":        secret.Token(payload),
 		"an empty signature":  secret.Token(payload + "."),

@@ -345,6 +345,21 @@ func (g *Gateway) look() {
 	}
 }
 
+// Endpoint returns where a peer is that has a session. It lists all peers, so its cost grows with them.
+func (g *Gateway) Endpoint(key Key) (netip.AddrPort, bool) {
+	settings, err := g.device.IpcGet()
+	if err != nil {
+		g.log.Error("cannot ask WireGuard for its peers", "err", err)
+		return netip.AddrPort{}, false
+	}
+	for _, s := range states(settings) {
+		if s.Key == key {
+			return s.Endpoint, true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
 // compare returns what is new since the last look, and what there is now. A peer that sends packets of sessions of which none is this gateway's has
 // a session with another one: its address becomes a stranger's.
 func (g *Gateway) compare(last map[Key]state, now []state) (news []Sighting, next map[Key]state) {

@@ -21,6 +21,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/hosts"
+	"github.com/codermesh/codermesh/v2/internal/meshdns"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/region"
 )
@@ -35,6 +36,7 @@ type options struct {
 	metrics        string // address
 	wildcard       string // host
 	ssh, sshAccess string // addresses
+	wireGuard      daemon.WireGuard
 	relayOnly      bool
 	trusted        []string // hosts
 	proxyOrigins   []string
@@ -64,6 +66,8 @@ may open what, and knows every visit; --derp-only turns this off.
 With --ssh-address, stock SSH clients reach workspaces through it, with the keys that their users have allowed at this region:
 coder ssh-key regions KEY REGION.
 
+With --wireguard-address, devices with a WireGuard app do, those that their users have added for this region: coder devices add NAME --region REGION.
+
 The proxy connects again when the server was away, and keeps relaying meanwhile. When it stops, nodes move to another region at once.
 
 Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy could not start.`,
@@ -82,6 +86,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
 	f.StringVar(&opts.ssh, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces through this region (default none)")
 	f.StringVar(&opts.sshAccess, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
+	opts.wireGuard.Flags(f)
 	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
 	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
 	f.StringSliceVar(&opts.trusted, "trusted-hosts", nil, "names besides the access URL's at which the proxy is reached, such as eu.internal or *.eu.internal; addresses need no entry")
@@ -160,6 +165,12 @@ func run(cmd *cobra.Command, opts options) (err error) {
 	if proxy.SSH, proxy.SSHAccess, err = opts.listenSSH(access); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	if proxy.WireGuard, err = opts.gateway(access); err != nil {
+		if proxy.SSH != nil {
+			err = errors.Join(err, proxy.SSH.Close())
+		}
+		return errors.Join(err, listener.Close())
+	}
 	log.Info("region proxy started", "url", access.String(), "addr", listener.Addr().String())
 	return region.Run(cmd.Context(), proxy)
 }
@@ -185,7 +196,7 @@ func (o options) listenSSH(accessURL *url.URL) (net.Listener, string, error) {
 		}
 		return nil, "", nil
 	}
-	if access != "" && region.CheckSSHAddress(access) != nil {
+	if access != "" && region.CheckGatewayAddress(access) != nil {
 		return nil, "", fault.New(fault.Invalid, "--ssh-access-address %q must be a host and a port", access).WithDetail("It looks like ssh.eu.example.com:22.")
 	}
 	listener, err := net.Listen("tcp", o.ssh)
@@ -196,6 +207,22 @@ func (o options) listenSSH(accessURL *url.URL) (net.Listener, string, error) {
 		access = net.JoinHostPort(accessURL.Hostname(), strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
 	}
 	return listener, access, nil
+}
+
+// gateway returns the WireGuard gateway, nil if there is none.
+func (o options) gateway(accessURL *url.URL) (*region.WireGuard, error) {
+	port, access, err := o.wireGuard.Access(accessURL)
+	if err != nil || access == "" {
+		return nil, err
+	}
+	if region.CheckGatewayAddress(access) != nil {
+		return nil, fault.New(fault.Invalid, "--wireguard-access-address %q must be a host and a port", access).WithDetail("It looks like eu.example.com:51820.")
+	}
+	gateway := &region.WireGuard{Port: port, Access: access}
+	if o.wireGuard.DNSForward {
+		gateway.Resolvers = meshdns.SystemResolvers
+	}
+	return gateway, nil
 }
 
 func parseURL(flag, text string) (*url.URL, error) {

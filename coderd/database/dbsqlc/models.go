@@ -528,6 +528,7 @@ type UserDevice struct {
 	Endpoint   *string
 	EndpointAt *time.Time
 	Gateway    *string
+	ProxyID    *uuid.UUID
 }
 
 type UserLink struct {
@@ -840,23 +841,24 @@ type WorkspacePortShare struct {
 }
 
 type WorkspaceProxy struct {
-	ID           uuid.UUID
-	Region       int32
-	Name         string
-	DisplayName  string
-	Icon         string
-	TokenHash    []byte
-	Url          string
-	StunPort     int32
-	Version      string
-	ServerID     *uuid.UUID
-	ConnectionID *uuid.UUID
-	SeenAt       *time.Time
-	CreatedAt    time.Time
-	UpdatedAt    time.Time
-	Apps         bool
-	WildcardHost string
-	SshAddress   string
+	ID               uuid.UUID
+	Region           int32
+	Name             string
+	DisplayName      string
+	Icon             string
+	TokenHash        []byte
+	Url              string
+	StunPort         int32
+	Version          string
+	ServerID         *uuid.UUID
+	ConnectionID     *uuid.UUID
+	SeenAt           *time.Time
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+	Apps             bool
+	WildcardHost     string
+	SshAddress       string
+	WireguardAddress string
 }
 
 type WorkspaceResource struct {

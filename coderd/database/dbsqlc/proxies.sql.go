@@ -12,20 +12,21 @@ import (
 )
 
 const connectWorkspaceProxy = `-- name: ConnectWorkspaceProxy :execrows
-UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, apps = $8, wildcard_host = $9, ssh_address = $10, seen_at = now() WHERE id = $1 AND token_hash = $2
+UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, apps = $8, wildcard_host = $9, ssh_address = $10, wireguard_address = $11, seen_at = now() WHERE id = $1 AND token_hash = $2
 `
 
 type ConnectWorkspaceProxyParams struct {
-	ID           uuid.UUID
-	TokenHash    []byte
-	Url          string
-	StunPort     int32
-	Version      string
-	ServerID     *uuid.UUID
-	ConnectionID *uuid.UUID
-	Apps         bool
-	WildcardHost string
-	SshAddress   string
+	ID               uuid.UUID
+	TokenHash        []byte
+	Url              string
+	StunPort         int32
+	Version          string
+	ServerID         *uuid.UUID
+	ConnectionID     *uuid.UUID
+	Apps             bool
+	WildcardHost     string
+	SshAddress       string
+	WireguardAddress string
 }
 
 // Records a proxy's connection, if its token is still valid. The newest connection counts.
@@ -41,6 +42,7 @@ func (q *Queries) ConnectWorkspaceProxy(ctx context.Context, arg ConnectWorkspac
 		arg.Apps,
 		arg.WildcardHost,
 		arg.SshAddress,
+		arg.WireguardAddress,
 	)
 	if err != nil {
 		return 0, err
@@ -84,7 +86,7 @@ func (q *Queries) DisconnectWorkspaceProxy(ctx context.Context, arg DisconnectWo
 }
 
 const getWorkspaceProxyByToken = `-- name: GetWorkspaceProxyByToken :one
-SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address FROM workspace_proxies WHERE token_hash = $1
+SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address, wireguard_address FROM workspace_proxies WHERE token_hash = $1
 `
 
 func (q *Queries) GetWorkspaceProxyByToken(ctx context.Context, tokenHash []byte) (WorkspaceProxy, error) {
@@ -108,6 +110,7 @@ func (q *Queries) GetWorkspaceProxyByToken(ctx context.Context, tokenHash []byte
 		&i.Apps,
 		&i.WildcardHost,
 		&i.SshAddress,
+		&i.WireguardAddress,
 	)
 	return i, err
 }
@@ -181,7 +184,7 @@ func (q *Queries) HoldWorkspaceProxies(ctx context.Context) error {
 }
 
 const insertWorkspaceProxy = `-- name: InsertWorkspaceProxy :one
-INSERT INTO workspace_proxies (id, name, display_name, icon, token_hash) VALUES ($1, $2, $3, $4, $5) RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address
+INSERT INTO workspace_proxies (id, name, display_name, icon, token_hash) VALUES ($1, $2, $3, $4, $5) RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address, wireguard_address
 `
 
 type InsertWorkspaceProxyParams struct {
@@ -220,12 +223,13 @@ func (q *Queries) InsertWorkspaceProxy(ctx context.Context, arg InsertWorkspaceP
 		&i.Apps,
 		&i.WildcardHost,
 		&i.SshAddress,
+		&i.WireguardAddress,
 	)
 	return i, err
 }
 
 const listWorkspaceProxies = `-- name: ListWorkspaceProxies :many
-SELECT p.id, p.region, p.name, p.display_name, p.icon, p.token_hash, p.url, p.stun_port, p.version, p.server_id, p.connection_id, p.seen_at, p.created_at, p.updated_at, p.apps, p.wildcard_host, p.ssh_address, (p.server_id IS NOT NULL AND EXISTS (
+SELECT p.id, p.region, p.name, p.display_name, p.icon, p.token_hash, p.url, p.stun_port, p.version, p.server_id, p.connection_id, p.seen_at, p.created_at, p.updated_at, p.apps, p.wildcard_host, p.ssh_address, p.wireguard_address, (p.server_id IS NOT NULL AND EXISTS (
 	SELECT FROM servers s WHERE s.id = p.server_id AND s.beat_at > now() - make_interval(secs => $1::float8)
 ))::boolean AS connected
 FROM workspace_proxies p ORDER BY p.region
@@ -264,6 +268,7 @@ func (q *Queries) ListWorkspaceProxies(ctx context.Context, lifeSeconds float64)
 			&i.WorkspaceProxy.Apps,
 			&i.WorkspaceProxy.WildcardHost,
 			&i.WorkspaceProxy.SshAddress,
+			&i.WorkspaceProxy.WireguardAddress,
 			&i.Connected,
 		); err != nil {
 			return nil, err
@@ -277,7 +282,7 @@ func (q *Queries) ListWorkspaceProxies(ctx context.Context, lifeSeconds float64)
 }
 
 const lockWorkspaceProxy = `-- name: LockWorkspaceProxy :one
-SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address FROM workspace_proxies WHERE lower(name) = lower($1::text) OR id::text = $1::text FOR UPDATE
+SELECT id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address, wireguard_address FROM workspace_proxies WHERE lower(name) = lower($1::text) OR id::text = $1::text FOR UPDATE
 `
 
 // Returns a proxy by its name or id, and locks it.
@@ -302,12 +307,13 @@ func (q *Queries) LockWorkspaceProxy(ctx context.Context, reference string) (Wor
 		&i.Apps,
 		&i.WildcardHost,
 		&i.SshAddress,
+		&i.WireguardAddress,
 	)
 	return i, err
 }
 
 const updateWorkspaceProxy = `-- name: UpdateWorkspaceProxy :one
-UPDATE workspace_proxies SET name = $2, display_name = $3, icon = $4, token_hash = $5, updated_at = now() WHERE id = $1 RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address
+UPDATE workspace_proxies SET name = $2, display_name = $3, icon = $4, token_hash = $5, updated_at = now() WHERE id = $1 RETURNING id, region, name, display_name, icon, token_hash, url, stun_port, version, server_id, connection_id, seen_at, created_at, updated_at, apps, wildcard_host, ssh_address, wireguard_address
 `
 
 type UpdateWorkspaceProxyParams struct {
@@ -346,6 +352,7 @@ func (q *Queries) UpdateWorkspaceProxy(ctx context.Context, arg UpdateWorkspaceP
 		&i.Apps,
 		&i.WildcardHost,
 		&i.SshAddress,
+		&i.WireguardAddress,
 	)
 	return i, err
 }

@@ -66,17 +66,19 @@ func (q *Queries) FreeUserDevices(ctx context.Context, arg FreeUserDevicesParams
 	return err
 }
 
-const getUserDevice = `-- name: GetUserDevice :one
-SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway FROM user_devices WHERE id = $1 AND user_id = $2
+const getActiveDeviceAt = `-- name: GetActiveDeviceAt :one
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.id = $1 AND d.proxy_id = $2::uuid AND d.expires_at > now()
 `
 
-type GetUserDeviceParams struct {
-	ID     uuid.UUID
-	UserID uuid.UUID
+type GetActiveDeviceAtParams struct {
+	ID      uuid.UUID
+	ProxyID uuid.UUID
 }
 
-func (q *Queries) GetUserDevice(ctx context.Context, arg GetUserDeviceParams) (UserDevice, error) {
-	row := q.db.QueryRow(ctx, getUserDevice, arg.ID, arg.UserID)
+// Returns a device that may connect to a region.
+func (q *Queries) GetActiveDeviceAt(ctx context.Context, arg GetActiveDeviceAtParams) (UserDevice, error) {
+	row := q.db.QueryRow(ctx, getActiveDeviceAt, arg.ID, arg.ProxyID)
 	var i UserDevice
 	err := row.Scan(
 		&i.ID,
@@ -89,13 +91,49 @@ func (q *Queries) GetUserDevice(ctx context.Context, arg GetUserDeviceParams) (U
 		&i.Endpoint,
 		&i.EndpointAt,
 		&i.Gateway,
+		&i.ProxyID,
+	)
+	return i, err
+}
+
+const getUserDevice = `-- name: GetUserDevice :one
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id, coalesce(p.name, '')::text AS region FROM user_devices d LEFT JOIN workspace_proxies p ON p.id = d.proxy_id
+WHERE d.id = $1 AND d.user_id = $2
+`
+
+type GetUserDeviceParams struct {
+	ID     uuid.UUID
+	UserID uuid.UUID
+}
+
+type GetUserDeviceRow struct {
+	UserDevice UserDevice
+	Region     string
+}
+
+func (q *Queries) GetUserDevice(ctx context.Context, arg GetUserDeviceParams) (GetUserDeviceRow, error) {
+	row := q.db.QueryRow(ctx, getUserDevice, arg.ID, arg.UserID)
+	var i GetUserDeviceRow
+	err := row.Scan(
+		&i.UserDevice.ID,
+		&i.UserDevice.UserID,
+		&i.UserDevice.Name,
+		&i.UserDevice.PublicKey,
+		&i.UserDevice.CreatedAt,
+		&i.UserDevice.ExpiresAt,
+		&i.UserDevice.LastUsedAt,
+		&i.UserDevice.Endpoint,
+		&i.UserDevice.EndpointAt,
+		&i.UserDevice.Gateway,
+		&i.UserDevice.ProxyID,
+		&i.Region,
 	)
 	return i, err
 }
 
 const insertUserDevice = `-- name: InsertUserDevice :one
-INSERT INTO user_devices (id, user_id, name, public_key, expires_at)
-VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5::bigint)) RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway
+INSERT INTO user_devices (id, user_id, name, public_key, proxy_id, expires_at)
+VALUES ($1, $2, $3, $4, $5, now() + make_interval(secs => $6::bigint)) RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway, proxy_id
 `
 
 type InsertUserDeviceParams struct {
@@ -103,6 +141,7 @@ type InsertUserDeviceParams struct {
 	UserID          uuid.UUID
 	Name            string
 	PublicKey       []byte
+	ProxyID         *uuid.UUID
 	LifetimeSeconds int64
 }
 
@@ -112,6 +151,7 @@ func (q *Queries) InsertUserDevice(ctx context.Context, arg InsertUserDevicePara
 		arg.UserID,
 		arg.Name,
 		arg.PublicKey,
+		arg.ProxyID,
 		arg.LifetimeSeconds,
 	)
 	var i UserDevice
@@ -126,18 +166,19 @@ func (q *Queries) InsertUserDevice(ctx context.Context, arg InsertUserDevicePara
 		&i.Endpoint,
 		&i.EndpointAt,
 		&i.Gateway,
+		&i.ProxyID,
 	)
 	return i, err
 }
 
 const listActiveDevices = `-- name: ListActiveDevices :many
-SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.expires_at > now() ORDER BY d.id
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.proxy_id IS NOT DISTINCT FROM $1::uuid AND d.expires_at > now() ORDER BY d.id
 `
 
-// Lists the devices that may connect.
-func (q *Queries) ListActiveDevices(ctx context.Context) ([]UserDevice, error) {
-	rows, err := q.db.Query(ctx, listActiveDevices)
+// Lists the devices that may connect to a region, or to the servers without one.
+func (q *Queries) ListActiveDevices(ctx context.Context, proxyID *uuid.UUID) ([]UserDevice, error) {
+	rows, err := q.db.Query(ctx, listActiveDevices, proxyID)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +197,7 @@ func (q *Queries) ListActiveDevices(ctx context.Context) ([]UserDevice, error) {
 			&i.Endpoint,
 			&i.EndpointAt,
 			&i.Gateway,
+			&i.ProxyID,
 		); err != nil {
 			return nil, err
 		}
@@ -168,11 +210,11 @@ func (q *Queries) ListActiveDevices(ctx context.Context) ([]UserDevice, error) {
 }
 
 const listActiveDevicesOf = `-- name: ListActiveDevicesOf :many
-SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.user_id = $1 AND d.expires_at > now() ORDER BY d.id
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.user_id = $1 AND d.proxy_id IS NULL AND d.expires_at > now() ORDER BY d.id
 `
 
-// Lists those of a user.
+// Lists those of a user that may connect to the servers.
 func (q *Queries) ListActiveDevicesOf(ctx context.Context, userID uuid.UUID) ([]UserDevice, error) {
 	rows, err := q.db.Query(ctx, listActiveDevicesOf, userID)
 	if err != nil {
@@ -193,6 +235,7 @@ func (q *Queries) ListActiveDevicesOf(ctx context.Context, userID uuid.UUID) ([]
 			&i.Endpoint,
 			&i.EndpointAt,
 			&i.Gateway,
+			&i.ProxyID,
 		); err != nil {
 			return nil, err
 		}
@@ -205,11 +248,11 @@ func (q *Queries) ListActiveDevicesOf(ctx context.Context, userID uuid.UUID) ([]
 }
 
 const listDevicesAtEndpoint = `-- name: ListDevicesAtEndpoint :many
-SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.endpoint = $1::text AND d.expires_at > now() ORDER BY d.id
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
+WHERE d.endpoint = $1::text AND d.proxy_id IS NULL AND d.expires_at > now() ORDER BY d.id
 `
 
-// Lists those that may connect and were last seen at an address and port.
+// Lists those that may connect to the servers and were last seen at an address and port.
 func (q *Queries) ListDevicesAtEndpoint(ctx context.Context, endpoint string) ([]UserDevice, error) {
 	rows, err := q.db.Query(ctx, listDevicesAtEndpoint, endpoint)
 	if err != nil {
@@ -230,6 +273,7 @@ func (q *Queries) ListDevicesAtEndpoint(ctx context.Context, endpoint string) ([
 			&i.Endpoint,
 			&i.EndpointAt,
 			&i.Gateway,
+			&i.ProxyID,
 		); err != nil {
 			return nil, err
 		}
@@ -242,29 +286,38 @@ func (q *Queries) ListDevicesAtEndpoint(ctx context.Context, endpoint string) ([
 }
 
 const listUserDevices = `-- name: ListUserDevices :many
-SELECT id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway FROM user_devices WHERE user_id = $1 ORDER BY name
+SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id, coalesce(p.name, '')::text AS region FROM user_devices d LEFT JOIN workspace_proxies p ON p.id = d.proxy_id
+WHERE d.user_id = $1 ORDER BY d.name
 `
 
-func (q *Queries) ListUserDevices(ctx context.Context, userID uuid.UUID) ([]UserDevice, error) {
+type ListUserDevicesRow struct {
+	UserDevice UserDevice
+	Region     string
+}
+
+// Lists a user's devices, with the names of their regions.
+func (q *Queries) ListUserDevices(ctx context.Context, userID uuid.UUID) ([]ListUserDevicesRow, error) {
 	rows, err := q.db.Query(ctx, listUserDevices, userID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []UserDevice{}
+	items := []ListUserDevicesRow{}
 	for rows.Next() {
-		var i UserDevice
+		var i ListUserDevicesRow
 		if err := rows.Scan(
-			&i.ID,
-			&i.UserID,
-			&i.Name,
-			&i.PublicKey,
-			&i.CreatedAt,
-			&i.ExpiresAt,
-			&i.LastUsedAt,
-			&i.Endpoint,
-			&i.EndpointAt,
-			&i.Gateway,
+			&i.UserDevice.ID,
+			&i.UserDevice.UserID,
+			&i.UserDevice.Name,
+			&i.UserDevice.PublicKey,
+			&i.UserDevice.CreatedAt,
+			&i.UserDevice.ExpiresAt,
+			&i.UserDevice.LastUsedAt,
+			&i.UserDevice.Endpoint,
+			&i.UserDevice.EndpointAt,
+			&i.UserDevice.Gateway,
+			&i.UserDevice.ProxyID,
+			&i.Region,
 		); err != nil {
 			return nil, err
 		}
@@ -283,7 +336,7 @@ WITH seen AS (
 	ORDER BY s.id, s.at DESC
 ), noted AS (
 	UPDATE user_devices d SET endpoint = s.endpoint, endpoint_at = s.at, last_used_at = s.at, gateway = $4::text FROM seen s
-	WHERE d.id = s.id AND (d.endpoint_at IS NULL OR d.endpoint_at < s.at)
+	WHERE d.id = s.id AND d.proxy_id IS NOT DISTINCT FROM $5::uuid AND (d.endpoint_at IS NULL OR d.endpoint_at < s.at)
 		AND d.id IN (SELECT l.id FROM user_devices l WHERE l.id = ANY ($1::uuid[]) ORDER BY l.id FOR UPDATE)
 	RETURNING d.user_id
 )
@@ -296,16 +349,18 @@ type NoteDevicesParams struct {
 	Endpoints []string
 	Ats       []time.Time
 	Gateway   string
+	ProxyID   *uuid.UUID
 }
 
-// Records where and when the gateway of a server saw devices, unless a later moment is recorded, and returns the users who have not been seen for a minute, or
-// whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.
+// Records where and when the gateway of a server, or of the region that they connect to, saw devices, unless a later moment is recorded, and returns
+// the users who have not been seen for a minute, or whom their own row calls dormant. It locks devices in the order of their ids, since several gateways do this.
 func (q *Queries) NoteDevices(ctx context.Context, arg NoteDevicesParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, noteDevices,
 		arg.Ids,
 		arg.Endpoints,
 		arg.Ats,
 		arg.Gateway,
+		arg.ProxyID,
 	)
 	if err != nil {
 		return nil, err
@@ -326,7 +381,7 @@ func (q *Queries) NoteDevices(ctx context.Context, arg NoteDevicesParams) ([]uui
 }
 
 const renameUserDevice = `-- name: RenameUserDevice :one
-UPDATE user_devices SET name = $3 WHERE id = $1 AND user_id = $2 RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway
+UPDATE user_devices SET name = $3 WHERE id = $1 AND user_id = $2 RETURNING id, user_id, name, public_key, created_at, expires_at, last_used_at, endpoint, endpoint_at, gateway, proxy_id
 `
 
 type RenameUserDeviceParams struct {
@@ -349,6 +404,7 @@ func (q *Queries) RenameUserDevice(ctx context.Context, arg RenameUserDevicePara
 		&i.Endpoint,
 		&i.EndpointAt,
 		&i.Gateway,
+		&i.ProxyID,
 	)
 	return i, err
 }

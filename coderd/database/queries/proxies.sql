@@ -32,7 +32,7 @@ DELETE FROM workspace_proxies WHERE id = $1;
 
 -- name: ConnectWorkspaceProxy :execrows
 -- Records a proxy's connection, if its token is still valid. The newest connection counts.
-UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, apps = $8, wildcard_host = $9, ssh_address = $10, seen_at = now() WHERE id = $1 AND token_hash = $2;
+UPDATE workspace_proxies SET url = $3, stun_port = $4, version = $5, server_id = $6, connection_id = $7, apps = $8, wildcard_host = $9, ssh_address = $10, wireguard_address = $11, seen_at = now() WHERE id = $1 AND token_hash = $2;
 
 -- name: DisconnectWorkspaceProxy :exec
 -- Records that a connection ended, unless a newer one has begun.

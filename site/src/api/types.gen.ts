@@ -772,6 +772,15 @@ export interface WireGuardGateway {
   dns: string; // the address of the gateway's name server
   mtu: number; // of the device's interface, in bytes
   max_device_lifetime: number;
+  regions: WireGuardRegionGateway[];
+}
+
+// WireGuardRegionGateway is where devices reach workspaces at a region.
+export interface WireGuardRegionGateway {
+  region: string; // name of the region proxy
+  display_name: string; // for people
+  address: string; // HOST:PORT
+  public_key: string;
 }
 
 // UserDevice is a device of a user that connects with a WireGuard app.
@@ -780,6 +789,7 @@ export interface UserDevice {
   name: string;
   public_key: string; // base64, as `wg pubkey` prints it
   address: string; // of the device's interface
+  region: string; // to whose gateway it connects; "": the server's
   created_at: string;
   expires_at: string;
   last_used_at: string | null; // nil: never
@@ -791,6 +801,7 @@ export interface CreateUserDeviceRequest {
   name: string;
   public_key: string;
   lifetime?: number; // nanoseconds; 0: as long as the deployment allows
+  region?: string;
 }
 
 // UpdateUserDeviceRequest renames a device.

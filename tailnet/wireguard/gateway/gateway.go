@@ -65,9 +65,9 @@ func (d Device) Addr() netip.Addr { return tailnet.Addr(d.ID) }
 
 // Sighting is where and when a gateway saw a device.
 type Sighting struct {
-	Device   uuid.UUID
-	Endpoint netip.AddrPort
-	At       time.Time
+	Device   uuid.UUID      `json:"device"`
+	Endpoint netip.AddrPort `json:"endpoint"`
+	At       time.Time      `json:"at"`
 }
 
 // Target is a port of a mesh address.
@@ -138,16 +138,20 @@ type Gateway struct {
 	flows   map[*flow]struct{}
 }
 
-// device is a device that may connect now. Gateway.mu guards its Endpoint.
-type device struct{ Device }
+// device is a device that may connect now. Gateway.mu guards its Endpoint and the field below.
+type device struct {
+	Device
+	located bool // the Endpoint is where this process has seen it
+}
 
-// flow is a connection or flow of a device. Gateway.mu guards the last two fields.
+// flow is a connection or flow of a device. Gateway.mu guards the last three fields.
 type flow struct {
 	device *device
 	end    context.CancelCauseFunc
 
-	session Session // nil while it is opened
-	stale   bool    // its user may have lost the right to it meanwhile
+	session  Session     // nil while it is opened
+	unfollow func() bool // the session's end ends the flow until this is called
+	stale    bool        // its user may have lost the right to it meanwhile
 }
 
 // New returns a gateway that does not listen. The caller must stop it.
@@ -164,9 +168,8 @@ func New(opts Options) *Gateway {
 	return g
 }
 
-// Start listens at a UDP port, on all addresses of the machine. 0 means any. It begins new sessions with the devices of the process that this one
-// replaces: what they send in their old ones is lost, and programs repeat the beginning of a connection only after a second.
-func (g *Gateway) Start(ctx context.Context, port uint16) error {
+// Listen listens at a UDP port, on all addresses of the machine. 0 means any. No device can connect before Load.
+func (g *Gateway) Listen(ctx context.Context, port uint16) error {
 	wire, err := wireguard.New(wireguard.Options{
 		PrivateKey: g.opts.PrivateKey, Port: port, Addr: Addr, Prefix: tailnet.Prefix, Logger: g.log,
 		AcceptTCP: g.acceptTCP, AcceptUDP: g.acceptUDP, Echo: g.echo, Seen: g.seen, Stranger: g.stranger,
@@ -186,11 +189,19 @@ func (g *Gateway) Start(ctx context.Context, port uint16) error {
 		return errStopped
 	}
 	g.log.InfoContext(ctx, "serving WireGuard devices", "addr", fmt.Sprintf(":%d", wire.Port()))
+	return nil
+}
+
+// Load lets the devices in. It begins new sessions with those of the process that this one replaces: what they send in their old ones is lost, and
+// programs repeat the beginning of a connection only after a second.
+func (g *Gateway) Load(ctx context.Context) error {
 	if err := g.Recheck(ctx, uuid.Nil); err != nil {
 		return err
 	}
-	for _, d := range g.left() {
-		g.handshake(wire, d, d.Endpoint)
+	if wire := g.listening(); wire != nil {
+		for _, d := range g.left() {
+			g.handshake(wire, d, d.Endpoint)
+		}
 	}
 	return nil
 }
@@ -214,7 +225,7 @@ func (g *Gateway) handshake(wire *wireguard.Gateway, d Device, at netip.AddrPort
 	}
 }
 
-// Port returns the UDP port that the gateway listens at, 0 before Start and after Stop.
+// Port returns the UDP port that the gateway listens at, 0 before Listen and after Stop.
 func (g *Gateway) Port() uint16 {
 	if wire := g.listening(); wire != nil {
 		return wire.Port()
@@ -308,7 +319,7 @@ func (g *Gateway) sync(ctx context.Context, wire *wireguard.Gateway, user uuid.U
 		if before := g.devices[addr]; before != nil && before.Key == d.Key && before.User == d.User && before.Name == d.Name {
 			continue // it may have connections
 		}
-		g.devices[addr] = &device{d}
+		g.devices[addr] = &device{Device: d}
 	}
 	for addr, d := range g.devices {
 		if (user == uuid.Nil || d.User == user) && !listed[addr] {
@@ -330,6 +341,28 @@ func (g *Gateway) device(addr netip.Addr) (*device, Device) {
 		return nil, Device{}
 	}
 	return d, d.Device
+}
+
+// locate is device, with the Endpoint where the device is and not where it was yesterday: what it opens is logged with that.
+func (g *Gateway) locate(addr netip.Addr) (*device, Device) {
+	known, d := g.device(addr)
+	wire := g.listening()
+	if known == nil || wire == nil {
+		return nil, Device{}
+	}
+	g.mu.Lock()
+	located := known.located
+	g.mu.Unlock()
+	if located {
+		return known, d
+	}
+	at, ok := wire.Endpoint(d.Key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if ok && !known.located {
+		known.Endpoint, known.located = at, true
+	}
+	return known, known.Device
 }
 
 // open returns the flows of a user, or all.
@@ -355,7 +388,7 @@ func (g *Gateway) seen(news []wireguard.Sighting) {
 	now := time.Now()
 	for _, d := range g.devices {
 		if s, ok := byKey[d.Key]; ok {
-			d.Endpoint = s.Endpoint
+			d.Endpoint, d.located = s.Endpoint, true
 			sightings = append(sightings, Sighting{d.ID, s.Endpoint, now})
 		}
 	}
@@ -420,7 +453,7 @@ func (g *Gateway) echo(src, dst netip.Addr) bool {
 
 // reach opens a session between a device and a port, and records it. The flow's context ends with it.
 func (g *Gateway) reach(network string, src, dst netip.AddrPort) (f *flow, life context.Context, err error) {
-	known, d := g.device(src.Addr())
+	known, d := g.locate(src.Addr())
 	if known == nil {
 		return nil, nil, fault.New(fault.Unauthenticated, "The device was removed.")
 	}
@@ -439,11 +472,11 @@ func (g *Gateway) reach(network string, src, dst netip.AddrPort) (f *flow, life 
 		g.forget(f)
 		return nil, nil, err
 	}
+	unfollow := context.AfterFunc(session.Context(), func() { end(context.Cause(session.Context())) })
 	g.mu.Lock()
-	f.session = session
+	f.session, f.unfollow = session, unfollow
 	stale := f.stale
 	g.mu.Unlock()
-	context.AfterFunc(session.Context(), func() { end(context.Cause(session.Context())) })
 	if stale {
 		if err := g.check(life, f); err != nil {
 			g.forget(f)
@@ -461,9 +494,10 @@ func (g *Gateway) reach(network string, src, dst netip.AddrPort) (f *flow, life 
 func (g *Gateway) forget(f *flow) {
 	g.mu.Lock()
 	delete(g.flows, f)
-	session := f.session
+	session, unfollow := f.session, f.unfollow
 	g.mu.Unlock()
 	if session != nil {
+		unfollow()
 		session.End(nil)
 	}
 	f.end(nil)

@@ -50,7 +50,7 @@ func TestRestart(t *testing.T) {
 	private, _ := wireguardtest.NewKey(t)
 	g := gateway.New(gateway.Options{PrivateKey: private, House: stored{nil, []gateway.Device{ours, others}}})
 	defer g.Stop()
-	if err := g.Start(t.Context(), 0); err != nil {
+	if err := errors.Join(g.Listen(t.Context(), 0), g.Load(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if err := here.SetReadDeadline(time.Now().Add(testwait.Patience)); err != nil {
@@ -93,7 +93,7 @@ func TestRecheckOfOneUser(t *testing.T) {
 	private, _ := wireguardtest.NewKey(t)
 	g := gateway.New(gateway.Options{PrivateKey: private, House: house})
 	defer g.Stop()
-	if err := g.Start(t.Context(), 0); err != nil {
+	if err := errors.Join(g.Listen(t.Context(), 0), g.Load(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	want := func(what string, want ...gateway.Device) {

@@ -40,6 +40,7 @@ expires or is removed.`,
 // deviceOptions are the flags of `coder devices add`.
 type deviceOptions struct {
 	publicKey, expires, file string
+	region                   string
 	qr                       bool
 	qrChanged                bool
 	lifetime                 time.Duration // what expires means
@@ -53,9 +54,12 @@ func deviceAddCmd(g *global.Flags) *cobra.Command {
 		Long: `Add a device, and print its WireGuard configuration, also as a QR code on a terminal. The key pair is made here: the server gets the public key
 only, and the private key cannot be shown again. With --public-key, for a key pair that you made elsewhere, the configuration has no private key.
 
-Only addresses of workspaces are reached through the configuration, and names are asked for: other traffic of the device does not change.`,
+Only addresses of workspaces are reached through the configuration, and names are asked for: other traffic of the device does not change.
+
+With --region, the device connects to the gateway of a region that is near it. Such a region can connect as you, to what the device may reach.`,
 		Example: `  coder devices add phone
   coder devices add ci --expires 1d --output wg0.conf
+  coder devices add tablet --region sydney
   coder devices add router --public-key "$(wg pubkey <private.key)"`,
 		Args: flags.Argument("device's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,6 +76,7 @@ Only addresses of workspaces are reached through the configuration, and names ar
 	f := cmd.Flags()
 	f.StringVar(&opts.publicKey, "public-key", "", "public key of a pair that you made elsewhere, as `wg pubkey` prints it (default a new pair)")
 	f.StringVar(&opts.expires, "expires", "", "how long the device may connect, such as 30d or 12h (default as long as the deployment allows)")
+	f.StringVar(&opts.region, "region", "", "region to whose gateway the device connects (default the server)")
 	f.StringVarP(&opts.file, "output", "o", "", "new file for the configuration, which only you can read (default standard output)")
 	f.BoolVar(&opts.qr, "qr", true, "show the configuration as a QR code, for the app of a phone (default on a terminal)")
 	f.Bool("no-qr", false, "show no QR code")
@@ -105,8 +110,8 @@ func addDevice(g *global.Flags, cmd *cobra.Command, name string, opts deviceOpti
 	if err != nil {
 		return err
 	}
-	if !gateway.Enabled {
-		return exit.Try(fault.New(fault.Conflict, "this deployment has no WireGuard gateway that devices could connect to"), "Ask its operator to set --wireguard-address")
+	if err := chooseGateway(&gateway, opts.region); err != nil {
+		return err
 	}
 	// The file comes first: a device whose private key cannot be kept is useless.
 	var file *os.File
@@ -121,7 +126,9 @@ func addDevice(g *global.Flags, cmd *cobra.Command, name string, opts deviceOpti
 			}
 		}()
 	}
-	made, err := client.CreateUserDevice(ctx, sdk.Me, sdk.CreateUserDeviceRequest{Name: name, PublicKey: pair.Public.String(), Lifetime: opts.lifetime})
+	made, err := client.CreateUserDevice(ctx, sdk.Me, sdk.CreateUserDeviceRequest{
+		Name: name, PublicKey: pair.Public.String(), Lifetime: opts.lifetime, Region: opts.region,
+	})
 	if err != nil {
 		return err
 	}
@@ -143,6 +150,28 @@ func addDevice(g *global.Flags, cmd *cobra.Command, name string, opts deviceOpti
 	}
 	fmt.Fprintf(g.Streams().Err, "Added the device %s, %s. It expires at %s.\n", made.Name, made.Address, made.ExpiresAt.Local().Format("2006-01-02 15:04"))
 	return nil
+}
+
+// chooseGateway makes the gateway that of a region; "" leaves the server's.
+func chooseGateway(gateway *sdk.WireGuardGateway, region string) error {
+	var names []string
+	for _, at := range gateway.Regions {
+		if names = append(names, at.Region); region != "" && strings.EqualFold(at.Region, region) {
+			gateway.Address, gateway.PublicKey = at.Address, at.PublicKey
+			return nil
+		}
+	}
+	if region == "" && gateway.Enabled {
+		return nil
+	}
+	problem := fault.New(fault.Conflict, "this deployment has no WireGuard gateway that devices could connect to")
+	if region != "" {
+		problem = fault.New(fault.NotFound, "the region %s has no WireGuard gateway, or is not connected", region)
+	}
+	if len(names) > 0 {
+		return exit.Try(problem, "Name a region that has one with --region: %s", strings.Join(names, ", "))
+	}
+	return exit.Try(problem, "Ask its operator to set --wireguard-address")
 }
 
 // pairOf returns a new key pair, or a public key that the user brings.
@@ -210,6 +239,7 @@ func deviceListCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.UserDevice]{Columns: []output.Column[sdk.UserDevice]{
 		output.Col("name", func(d sdk.UserDevice) string { return d.Name }),
 		output.Col("address", func(d sdk.UserDevice) string { return d.Address }),
+		output.Col("region", func(d sdk.UserDevice) string { return d.Region }),
 		output.Col("last used", func(d sdk.UserDevice) string { return output.AgoPtr(d.LastUsedAt) }),
 		output.Col("expires at", deviceExpiry),
 		output.Col("created at", func(d sdk.UserDevice) string { return output.Ago(d.CreatedAt) }),

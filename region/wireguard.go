@@ -1,0 +1,337 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/codermesh/codermesh/v2/internal/backoff"
+	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/memo"
+	"github.com/codermesh/codermesh/v2/internal/netio"
+	"github.com/codermesh/codermesh/v2/internal/notify"
+	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/visa"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard"
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
+)
+
+// nameFresh is how long a server's answer about a name or an address counts for a device: programs ask for the same ones in a row.
+const nameFresh = 2 * time.Second
+
+// WireGuard configures the gateway for devices with a WireGuard app.
+type WireGuard struct {
+	// Port is the UDP port, on all addresses of the machine. Access is the host and port at which devices reach it.
+	Port   uint16
+	Access string
+	// Resolvers is as in gateway.Options.
+	Resolvers func() ([]string, error)
+}
+
+// deviceHouse is what the WireGuard gateway asks: it asks the servers.
+//
+//	device ── WireGuard ──▶ gateway ──Open──▶ server: VisitResponse{Visa} ──dial──▶ mesh ──visa──▶ agent ──▶ localhost
+type deviceHouse struct {
+	*apps
+	wake  notify.Wake // the devices may be others
+	uses  *memo.Cache[deviceUse, VisitResponse]
+	names *memo.Cache[DeviceName, DeviceName]
+
+	open map[deviceUse]*visit // guarded by the apps' mutex
+
+	mu    sync.Mutex       // guards the field below
+	known []gateway.Device // that may connect
+}
+
+// deviceUse is a device's use of a port.
+type deviceUse struct {
+	device uuid.UUID
+	to     gateway.Target
+	from   netip.Addr
+}
+
+func newDeviceHouse(a *apps) *deviceHouse {
+	return &deviceHouse{
+		apps: a, wake: notify.NewWake(), open: map[deviceUse]*visit{},
+		uses:  memo.New[deviceUse, VisitResponse](memo.Options{Fresh: answerFresh, Timeout: askTimeout, Max: maxAnswers}),
+		names: memo.New[DeviceName, DeviceName](memo.Options{Fresh: nameFresh, Timeout: askTimeout, Max: maxAnswers}),
+	}
+}
+
+// forget drops what the servers have answered, and has them asked which devices there are.
+func (h *deviceHouse) forget() {
+	h.uses.Forget(func(deviceUse, VisitResponse) bool { return true })
+	h.names.Forget(func(DeviceName, DeviceName) bool { return true })
+	h.wake.Poke()
+}
+
+// serveWireGuard serves devices until ctx ends. It waits for the private key and the devices, which a server has.
+func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
+	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	var key wireguard.Key
+	err := a.insist(ctx, &retry, "the key of the WireGuard gateway", func() (err error) { key, err = a.askWireGuardKey(ctx); return err })
+	if err != nil {
+		return nil // the proxy ends
+	}
+	g := gateway.New(gateway.Options{Logger: a.log, PrivateKey: key, House: a.devices, Resolvers: opts.Resolvers})
+	defer g.Stop()
+	if err := g.Listen(ctx, opts.Port); err != nil {
+		return fault.New(fault.Unavailable, "The WireGuard address %s cannot be used: %w", opts.Access, err)
+	}
+	for load := g.Load; ; load = func(ctx context.Context) error { return g.Recheck(ctx, uuid.Nil) } {
+		if a.insist(ctx, &retry, "the devices of the WireGuard gateway", func() error { return load(ctx) }) != nil {
+			return nil
+		}
+		select {
+		case <-a.devices.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// insist asks the servers for something until one answers. It fails only when ctx ends.
+func (a *apps) insist(ctx context.Context, retry *backoff.Backoff, what string, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil {
+			retry.Reset()
+			return nil
+		}
+		if ctx.Err() == nil {
+			a.log.Warn("the servers do not answer, asking again", "what", what, "err", err)
+		}
+		if err := retry.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *apps) askWireGuardKey(ctx context.Context) (key wireguard.Key, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var resp WireGuardKeyResponse
+	if err := a.server.AskAsProxy(ctx, wireGuardKey, struct{}{}, &resp); err != nil {
+		return key, err
+	}
+	if len(resp.Key) != len(key) {
+		return key, errors.New("the server's answer contains no private key")
+	}
+	return wireguard.Key(resp.Key), nil
+}
+
+// Devices implements gateway.House. The servers do not say whose a device is, so the user is always Nil.
+func (h *deviceHouse) Devices(ctx context.Context, _ uuid.UUID) ([]gateway.Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var resp DevicesResponse
+	if err := h.server.AskAsProxy(ctx, devices, struct{}{}, &resp); err != nil {
+		return nil, err
+	}
+	list := make([]gateway.Device, len(resp.Devices))
+	for i, d := range resp.Devices {
+		if len(d.Key) != len(wireguard.Key{}) {
+			return nil, fmt.Errorf("the server's answer contains no key of device %s", d.ID)
+		}
+		list[i] = gateway.Device{ID: d.ID, Name: d.Name, Key: wireguard.Key(d.Key), Endpoint: d.Endpoint, Left: d.Left}
+	}
+	h.mu.Lock()
+	h.known = slices.Clone(list)
+	h.mu.Unlock()
+	return list, nil
+}
+
+// AtEndpoint implements gateway.House.
+func (h *deviceHouse) AtEndpoint(_ context.Context, at netip.AddrPort) (there []gateway.Device, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.known {
+		if canonical(d.Endpoint) == canonical(at) {
+			there = append(there, d)
+		}
+	}
+	return there, nil
+}
+
+// canonical returns the one form of an endpoint: sockets for both versions of IP call an IPv4 address by its IPv6 form.
+func canonical(at netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// Seen implements gateway.House.
+func (h *deviceHouse) Seen(ctx context.Context, sightings []gateway.Sighting) error {
+	at := make(map[uuid.UUID]netip.AddrPort, len(sightings))
+	for _, s := range sightings {
+		at[s.Device] = s.Endpoint
+	}
+	h.mu.Lock()
+	for i, d := range h.known {
+		if endpoint, ok := at[d.ID]; ok {
+			h.known[i].Endpoint = endpoint
+		}
+	}
+	h.mu.Unlock()
+	for batch := range slices.Chunk(sightings, MaxSightings) {
+		if err := h.server.AskAsProxy(ctx, seenDevices, Sightings{batch}, &struct{}{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askName asks what a name means to a device, or what name an address has.
+func (h *deviceHouse) askName(ctx context.Context, what DeviceName) (DeviceName, error) {
+	return h.names.Get(ctx, what, func(ctx context.Context) (resp DeviceName, err error) {
+		return resp, h.server.AskAsProxy(ctx, deviceNames, what, &resp)
+	})
+}
+
+// MayReach implements gateway.House.
+func (h *deviceHouse) MayReach(ctx context.Context, d gateway.Device, addr netip.Addr) error {
+	_, err := h.Host(ctx, d, addr)
+	return err
+}
+
+// Find implements gateway.House.
+func (h *deviceHouse) Find(ctx context.Context, d gateway.Device, name string) (netip.Addr, error) {
+	resp, err := h.askName(ctx, DeviceName{Device: d.ID, Name: name})
+	return resp.Addr, err
+}
+
+// Host implements gateway.House.
+func (h *deviceHouse) Host(ctx context.Context, d gateway.Device, addr netip.Addr) (string, error) {
+	resp, err := h.askName(ctx, DeviceName{Device: d.ID, Addr: addr})
+	return resp.Name, err
+}
+
+// Open implements gateway.House.
+func (h *deviceHouse) Open(ctx context.Context, d gateway.Device, to gateway.Target) (gateway.Session, error) {
+	v, token, err := h.enter(ctx, deviceUse{d.ID, to, canonical(d.Endpoint).Addr()})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := h.dial(ctx, v.agent, visa.OpenPort, token)
+	if err != nil {
+		h.leave(v)
+		return nil, err
+	}
+	if to.Network == "udp" {
+		conn = netio.Datagrams(conn)
+	}
+	return &deviceSession{house: h, visit: v, conn: conn}, nil
+}
+
+// enter counts one more use of a port, and returns its visit and visa. The servers are asked about the first.
+func (h *deviceHouse) enter(ctx context.Context, use deviceUse) (*visit, secret.Token, error) {
+	h.apps.mu.Lock()
+	v, token := h.again(h.open[use])
+	h.apps.mu.Unlock()
+	if v != nil {
+		return v, token, nil
+	}
+	resp, err := h.uses.Get(ctx, use, func(ctx context.Context) (VisitResponse, error) {
+		asked := DeviceVisit{Device: use.device, Network: use.to.Network, Addr: use.to.Addr}
+		return h.ask(ctx, VisitRequest{Device: &asked, Addr: use.from})
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if resp.Visa == "" || resp.Agent == uuid.Nil {
+		return nil, "", fault.New(fault.Unavailable, "The server's answer contains no visa.")
+	}
+	node, err := h.join().Node()
+	if err != nil {
+		return nil, "", err
+	}
+	h.apps.mu.Lock()
+	defer h.apps.mu.Unlock()
+	if h.life.Err() != nil {
+		return nil, "", errStopping()
+	}
+	if v, token = h.again(h.visits[resp.ID]); v != nil { // others have waited for the same answer
+		return v, token, nil
+	}
+	v = h.begin("port", question{addr: use.from}, resp.Agent, resp)
+	v.requests = 1
+	v.renew = func() VisitRequest { return VisitRequest{Device: &DeviceVisit{Device: use.device}} }
+	h.open[use] = v
+	h.working.Go(func() {
+		h.keep(v)
+		h.closed(v, use, node.ID())
+	})
+	return v, v.visa, nil
+}
+
+// again counts one more use of a visit, unless there is none that goes on. Called with the apps' mutex held.
+func (h *deviceHouse) again(v *visit) (*visit, secret.Token) {
+	if v == nil || v.ctx.Err() != nil {
+		return nil, ""
+	}
+	v.requests++
+	return v, v.visa
+}
+
+func (h *deviceHouse) leave(v *visit) {
+	h.apps.mu.Lock()
+	defer h.apps.mu.Unlock()
+	v.requests--
+	v.left = time.Now()
+}
+
+// closed forgets a device's visit that has ended, and reports that.
+func (h *deviceHouse) closed(v *visit, use deviceUse, node uuid.UUID) {
+	h.apps.mu.Lock()
+	renewal := v.renewal
+	if h.open[use] == v {
+		delete(h.open, use)
+	}
+	h.apps.mu.Unlock()
+	reason := "closed by the device"
+	switch f := fault.As(context.Cause(v.ctx)); {
+	case f != nil:
+		reason = f.Message
+	case h.life.Err() != nil:
+		reason = "the region proxy stopped"
+	}
+	h.report(v, deviceVisits, VisitRequest{
+		Device: &DeviceVisit{Device: use.device, Ended: reason, In: v.in.Load(), Out: v.out.Load()}, Visit: renewal, Node: node, Addr: v.from.addr,
+	})
+}
+
+// deviceSession is an open connection or flow of a device.
+type deviceSession struct {
+	house *deviceHouse
+	visit *visit
+	conn  net.Conn
+	begun bool
+	ended sync.Once
+}
+
+// Context implements gateway.Session.
+func (s *deviceSession) Context() context.Context { return s.visit.ctx }
+
+// Check implements gateway.Session. The visit's renewal, which is asked for at the same time, tells whether it may go on.
+func (s *deviceSession) Check(context.Context) error { return nil }
+
+// Begin implements gateway.Session.
+func (s *deviceSession) Begin() net.Conn {
+	s.begun = true
+	return countedConn{s.conn, &s.visit.in, &s.visit.out}
+}
+
+// End implements gateway.Session.
+func (s *deviceSession) End(error) {
+	s.ended.Do(func() {
+		if !s.begun {
+			s.conn.Close()
+		}
+		s.house.leave(s.visit)
+	})
+}
