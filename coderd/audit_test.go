@@ -24,6 +24,8 @@ var unaudited = []string{
 	"POST /api/v2/workspaceagents/me/startup-problem",
 	"POST /api/v2/workspaceproxies/me/app-codes", "POST /api/v2/workspaceproxies/me/visits",
 	"POST " + region.SSHKeyPath, "POST " + region.SSHVisitPath, "POST " + region.SSHStartPath, "POST " + region.SSHHostKeyPath,
+	"POST " + region.WireGuardKeyPath, "POST " + region.DevicesPath, "POST " + region.DeviceNamesPath, "POST " + region.SightingsPath,
+	"POST " + region.DeviceVisitsPath,
 	"POST /api/v2/workspaces/{workspace}/usage",
 	"PUT /api/v2/workspaceagents/{workspaceagent}/files/content", "PUT /api/v2/workspaceagents/{workspaceagent}/files/folder",
 	"PATCH /api/v2/workspaceagents/{workspaceagent}/files", "DELETE /api/v2/workspaceagents/{workspaceagent}/files",

@@ -137,15 +137,35 @@ func sshThroughRegion(t *testing.T, d *deployment, addr string) {
 
 // runRegion runs a region proxy of the slim binary at an address with another host than the server's. kill kills it; it ends with the test.
 func (d *deployment) runRegion(name string, args ...string) (at string, kill func()) {
-	t := d.t
-	t.Helper()
+	d.t.Helper()
+	r := d.newRegion(name, args...)
+	return r.at, r.start()
+}
+
+// regionProxy is a region proxy that can be started again.
+type regionProxy struct {
+	d     *deployment
+	at    string // its access URL
+	token string
+	args  []string
+}
+
+func (d *deployment) newRegion(name string, args ...string) *regionProxy {
+	d.t.Helper()
 	port := freePort()
-	at = "http://localhost:" + port
+	at := "http://localhost:" + port
 	args = append([]string{"wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", "127.0.0.1:" + port, "--stun-address", "off"}, args...)
-	proxy := d.command(context.Background(), args...)
+	return &regionProxy{d, at, strings.TrimSpace(d.coder("wsproxy", "create", name)), args}
+}
+
+// start runs the proxy. kill kills it; it ends with the test.
+func (r *regionProxy) start() (kill func()) {
+	t := r.d.t
+	t.Helper()
+	proxy := r.d.command(context.Background(), r.args...)
 	proxy.Path, proxy.Args[0] = slim, slim
-	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+strings.TrimSpace(d.coder("wsproxy", "create", name)))
-	log, err := os.Create(filepath.Join(d.dir, "proxy.log"))
+	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+r.token)
+	log, err := os.OpenFile(filepath.Join(r.d.dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +184,7 @@ func (d *deployment) runRegion(name string, args ...string) (at string, kill fun
 			t.Logf("the region proxy:\n%s", text)
 		}
 	})
-	return at, kill
+	return kill
 }
 
 // terminalAt returns the address of an agent's terminals at a region.

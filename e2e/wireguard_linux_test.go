@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/http"
@@ -181,6 +182,112 @@ func TestWireGuard(t *testing.T) {
 		if out, err := dev.command("curl", "-sS", "--max-time", "2", "http://["+address+"]:"+webPort).CombinedOutput(); err == nil {
 			t.Errorf("a removed device gets %q", out)
 		}
+	})
+}
+
+// TestWireGuardAtRegion reaches a workspace from a device with a stock WireGuard through a region: by name, over HTTP, UDP and SSH. What stays open goes on
+// while the server is gone, and the device while the region's proxy is replaced. It needs no gateway of the server.
+func TestWireGuardAtRegion(t *testing.T) {
+	t.Parallel()
+	dev := newDevice(t, "wgr")
+	d := deploy(t)
+	d.coder("create", "dev", "-t", "process", "-y")
+	port := freePort()
+	eu := d.newRegion("eu", "--wireguard-address", ":"+port, "--wireguard-access-address", net.JoinHostPort(dev.near, port))
+	if _, stderr, err := d.try("devices", "add", "phone"); err == nil || !strings.Contains(stderr, "no WireGuard gateway") {
+		t.Errorf("a deployment without gateways: %v, %s", err, stderr)
+	}
+	kill := eu.start()
+	config := filepath.Join(d.dir, "phone.conf")
+	testwait.Until(t, "the device is added for the region", func() error {
+		_, stderr, err := d.try("devices", "add", "phone", "--region", "eu", "-o", config)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, stderr)
+		}
+		return nil
+	})
+	if _, stderr, err := d.try("devices", "add", "tablet"); err == nil || !strings.Contains(stderr, "--region: eu") {
+		t.Errorf("without a region: %v, %s", err, stderr)
+	}
+	if list := d.coder("devices", "list", "--column", "name,region"); !regexp.MustCompile(`(?m)^phone +eu`).MatchString(list) {
+		t.Errorf("the devices are\n%s", list)
+	}
+	dev.up(config)
+
+	address := strings.TrimSpace(dev.run("dig", "+short", "AAAA", "dev.coder"))
+	if name := dev.run("dig", "+short", "-x", address); name != "main.dev.ada.coder.\n" {
+		t.Errorf("%s has the name %q", address, name)
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "you asked for %s", r.Host) }))
+	t.Cleanup(web.Close)
+	_, webPort, _ := net.SplitHostPort(web.Listener.Addr().String())
+	page := "http://dev.coder:" + webPort
+	if out := dev.run("curl", "-sS", page); out != "you asked for dev.coder:"+webPort {
+		t.Errorf("the page is %q", out)
+	}
+	if out, stderr, err := output(dev.command("curl", "-sS", "http://dev.coder:4")); err == nil || !strings.Contains(stderr, "Failed to connect") {
+		t.Errorf("a port of the agent's own answers %q, %v: %s", out, err, stderr)
+	}
+	if out := dev.run("/usr/bin/python3", "-c", askUDP(t, "main.dev.ada.coder")); out != "datagram\n" {
+		t.Errorf("UDP answers %q", out)
+	}
+	if out := dev.run("ping", "-c", "3", "dev.coder"); !strings.Contains(out, "bytes from") {
+		t.Errorf("the ping says\n%s", out)
+	}
+	known := filepath.Join(d.dir, "device_hosts")
+	ssh := []string{"ssh", "-F", "none", "-o", "StrictHostKeyChecking=accept-new", "-o", "UserKnownHostsFile=" + known, "dev@dev.coder"}
+	if out := dev.run(append(ssh, "echo $CODER_WORKSPACE_NAME")...); out != "dev\n" {
+		t.Errorf("ssh answers %q", out)
+	}
+
+	t.Run("the server is gone", func(t *testing.T) {
+		session := dev.command(append(ssh, "cat")...)
+		in, err := session.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := session.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		echo := func(text string) {
+			t.Helper()
+			if _, err := fmt.Fprintln(in, text); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := lines.ReadString('\n'); err != nil || line != text+"\n" {
+				t.Fatalf("%q, %v, want %q", line, err, text)
+			}
+		}
+		echo("before")
+		if err := d.end(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		echo("without a server")
+		if err := d.start(); err != nil {
+			t.Fatal(err)
+		}
+		echo("after")
+		in.Close()
+		if err := session.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("the proxy is replaced", func(t *testing.T) {
+		kill()
+		eu.start()
+		testwait.Until(t, "the page is back", func() error { return dev.command("curl", "-sS", "--max-time", "10", page).Run() })
+	})
+	t.Run("removed", func(t *testing.T) {
+		d.coder("devices", "remove", "phone")
+		testwait.Until(t, "the device is cut off", func() error {
+			out, err := dev.command("curl", "-sS", "--max-time", "2", "http://["+address+"]:"+webPort).CombinedOutput()
+			return testwait.Unless(err != nil, "it gets %q", out)
+		})
 	})
 }
 

@@ -15,6 +15,7 @@ const gateway: WireGuardGateway = {
   dns: "fd00::53",
   mtu: 1280,
   max_device_lifetime: 90 * day,
+  regions: [],
 };
 
 const phone: UserDevice = {
@@ -22,6 +23,7 @@ const phone: UserDevice = {
   name: "phone",
   public_key: `${"A".repeat(42)}w=`,
   address: "fd00::1",
+  region: "",
   created_at: new Date().toISOString(),
   expires_at: new Date(Date.now() + 3600_000).toISOString(),
   last_used_at: null,
@@ -128,6 +130,25 @@ it("takes the public key of another pair, and sends nothing else", async () => {
   expect(await configuration()).toContain("# PrivateKey = the key that belongs to the registered public key\n");
   expect(screen.queryByRole("img")).toBeNull(); // it lacks the private key
   expect(JSON.parse(sent("POST")[0]![1]!.body!)).toMatchObject({ name: "router", public_key: phone.public_key });
+});
+
+it("adds a device for a region, whose gateway its configuration names", async () => {
+  const sydney = {
+    region: "sydney",
+    display_name: "Sydney",
+    address: "syd.example.com:51820",
+    public_key: "c3lkbmV5",
+  };
+  const sent = show([], { ...gateway, enabled: false, regions: [sydney] });
+  await screen.findByText("No devices");
+  fireEvent.click(screen.getByRole("button", { name: "Add device" }));
+  name("phone");
+  screen.getByText(/This region could connect as you/);
+  submit();
+  const text = await configuration();
+  expect(text).toContain("PublicKey = c3lkbmV5\n");
+  expect(text).toContain("Endpoint = syd.example.com:51820\n");
+  expect(JSON.parse(sent("POST")[0]![1]!.body!)).toMatchObject({ region: "sydney" });
 });
 
 it("renames a device", async () => {

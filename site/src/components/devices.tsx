@@ -14,6 +14,8 @@ import { Checkbox, Field, inputClass, Select, TextField, useFields } from "./for
 import { mono, Table } from "./table";
 import { Ago, Badge, Button, Card, cx, Empty, IconButton, Note, Pending } from "./ui";
 
+const serves = (g: WireGuardGateway | undefined) => g !== undefined && (g.enabled || g.regions.length > 0);
+
 const over = (d: UserDevice) => Date.parse(d.expires_at) <= Date.now();
 
 export default function Devices() {
@@ -31,7 +33,7 @@ export default function Devices() {
       actions={
         <span className="flex flex-wrap items-center gap-4">
           <DocsLink to="devices">Phones and other devices</DocsLink>
-          {gateway?.enabled && (
+          {serves(gateway) && (
             <Button small onClick={() => add(true)}>
               <Plus /> Add device
             </Button>
@@ -42,7 +44,7 @@ export default function Devices() {
       <Pending query={devices} what="devices" />
       {gateway && devices.data?.length === 0 && (
         <Empty icon={<Smartphone />} title="No devices">
-          {gateway.enabled ? "A phone or another device with a WireGuard app reaches your workspaces by name." : closed}
+          {serves(gateway) ? "A phone or another device with a WireGuard app reaches your workspaces by name." : closed}
         </Empty>
       )}
       {devices.data && devices.data.length > 0 && (
@@ -54,6 +56,9 @@ export default function Devices() {
             columns={[
               { name: "Name", cell: (d) => d.name, className: "font-medium" },
               { name: "Address", cell: (d) => d.address, className: cx(mono, "break-all") },
+              ...(devices.data.some((d) => d.region)
+                ? [{ name: "Region", cell: (d: UserDevice) => d.region || "–" }]
+                : []),
               {
                 name: "Last used",
                 className: "whitespace-nowrap",
@@ -80,7 +85,7 @@ export default function Devices() {
               },
             ]}
           />
-          {gateway?.enabled === false && <p className="border-t border-line p-4 text-[13px] text-muted">{closed}</p>}
+          {gateway && !serves(gateway) && <p className="border-t border-line p-4 text-[13px] text-muted">{closed}</p>}
         </>
       )}
       {adding && gateway && (
@@ -147,6 +152,8 @@ function AddDevice({
   const choices = lifetimes(gateway.max_device_lifetime);
   const [lifetime, setLifetime] = useState(gateway.max_device_lifetime);
   const [own, bring] = useState(false);
+  const [region, choose] = useState(gateway.enabled ? "" : (gateway.regions[0]?.region ?? ""));
+  const at = gateway.regions.find((r) => r.region === region);
   const create = useMutation({
     gcTime: 0, // the result has a private key
     mutationFn: async (): Promise<Added> => {
@@ -158,8 +165,9 @@ function AddDevice({
         name: values.name,
         public_key: pair.publicKey,
         lifetime,
+        region: at?.region,
       } satisfies CreateUserDeviceRequest);
-      const text = wgQuick(gateway, device, pair.privateKey);
+      const text = wgQuick(at ? { ...gateway, ...at } : gateway, device, pair.privateKey);
       // The screen is clean and close: the smallest code is read best.
       return { device, text, code: pair.privateKey ? encode(text, { ecc: "L", border: 4 }).data : undefined };
     },
@@ -180,6 +188,24 @@ function AddDevice({
           </Select>
         )}
       </Field>
+      {gateway.regions.length > 0 && (
+        <Field
+          name="region"
+          label="Connects to"
+          hint={at && "This region could connect as you to what the device may reach."}
+        >
+          {(props) => (
+            <Select {...props} value={region} onChange={(e) => choose(e.target.value)}>
+              {gateway.enabled && <option value="">The server</option>}
+              {gateway.regions.map((r) => (
+                <option key={r.region} value={r.region}>
+                  {r.display_name}
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+      )}
       <Checkbox
         label="I have a key pair"
         hint="Otherwise this browser makes one. The server gets only the public key."
