@@ -46,7 +46,8 @@ type world struct {
 	way              *way         // of the proxy to the server; nil if it is a direct one
 	ssh              net.Listener // of the proxy's SSH gateway; nil if it has none
 	wireGuard        *region.WireGuard
-	stop             func() // ends the proxy
+	loaded           chan struct{} // after each comparison of its devices
+	stop             func()        // ends the proxy
 }
 
 func newWorld(t *testing.T, wildcard string) *world {

@@ -33,6 +33,8 @@ type WireGuard struct {
 	Access string
 	// Resolvers is as in gateway.Options.
 	Resolvers func() ([]string, error)
+	// Loaded is called whenever the gateway has compared its devices with the servers'. Nil means it is not.
+	Loaded func()
 }
 
 // deviceHouse is what the WireGuard gateway asks: it asks the servers.
@@ -88,6 +90,9 @@ func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
 	for load := g.Load; ; load = func(ctx context.Context) error { return g.Recheck(ctx, uuid.Nil) } {
 		if a.insist(ctx, &retry, "the devices of the WireGuard gateway", func() error { return load(ctx) }) != nil {
 			return nil
+		}
+		if opts.Loaded != nil {
+			opts.Loaded()
 		}
 		select {
 		case <-a.devices.wake:

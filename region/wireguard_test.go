@@ -35,9 +35,29 @@ func newWireGuardWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Server: coderdtest.Start(t), t: t}
 	port := testport.Free()
-	w.wireGuard = &region.WireGuard{Port: uint16(port), Access: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	w.loaded = make(chan struct{}, 1)
+	w.wireGuard = &region.WireGuard{Port: uint16(port), Access: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Loaded: func() {
+		select {
+		case w.loaded <- struct{}{}:
+		default:
+		}
+	}}
 	w.build(wildcard)
 	return w
+}
+
+// load waits until the gateway knows what has just changed: a device whose first handshake comes too early repeats it after five seconds.
+func (w *world) load(change func()) {
+	w.t.Helper()
+	for drained := false; !drained; {
+		select {
+		case <-w.loaded:
+		default:
+			drained = true
+		}
+	}
+	change()
+	testwait.For(w.t, "the gateway knows the devices", w.loaded)
 }
 
 // phone is a device of a user at the region.
@@ -50,8 +70,12 @@ type phone struct {
 func (w *world) phone(user string) *phone {
 	w.t.Helper()
 	private, public := wireguardtest.NewKey(w.t)
-	d, err := w.As(user).CreateUserDevice(w.t.Context(), sdk.Me, sdk.CreateUserDeviceRequest{
-		Name: "d" + uuid.NewString()[:8], PublicKey: wgquick.Key(public).String(), Region: "EU",
+	var d sdk.UserDevice
+	var err error
+	w.load(func() {
+		d, err = w.As(user).CreateUserDevice(w.t.Context(), sdk.Me, sdk.CreateUserDeviceRequest{
+			Name: "d" + uuid.NewString()[:8], PublicKey: wgquick.Key(public).String(), Region: "EU",
+		})
 	})
 	if err != nil || d.Region != "eu" {
 		w.t.Fatalf("%+v, %v", d, err)
