@@ -298,6 +298,10 @@ func (b *bench) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	spent, err := readCores()
+	if err != nil {
+		return err
+	}
 	began, err := d.start(ctx)
 	if err != nil {
 		return err
@@ -324,8 +328,14 @@ func (b *bench) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost(fmt.Sprintf("restart: %d agents are connected again", b.fleet.n), back.Seconds(), "s", 10, fmt.Sprintf("since the start of the process, which answers after %.2g s; %s; %s; load %s",
-		up.Seconds(), b.fleet.log.since(began, welcomed), b.fleet.log.since(began, connected), load()))
+	now, err := readCores()
+	if err != nil {
+		return err
+	}
+	ours := used + storing - stored + own - loaded
+	b.atMost(fmt.Sprintf("restart: %d agents are connected again", b.fleet.n), back.Seconds(), "s", 10,
+		fmt.Sprintf("since the start of the process, which answers after %.2g s; %s; %s; %s; load %s", up.Seconds(),
+			b.fleet.log.since(began, welcomed), b.fleet.log.since(began, connected), now.since(spent, back, ours), load()))
 	b.atMost("restart: server CPU", used.Seconds(), "s", 8, fmt.Sprintf("database %.2g s, agents %.2g s", (storing-stored).Seconds(), (own-loaded).Seconds()))
 	var lost int
 	if err := d.db.Pool.QueryRow(ctx, `SELECT count(*) FROM workspace_agents WHERE disconnected_at > $1`, stopping).Scan(&lost); err != nil {

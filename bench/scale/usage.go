@@ -112,6 +112,52 @@ func load() string {
 	return strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
+// cores is how the machine's processors have spent their time since it started, in ticks of /proc/stat. See proc_stat(5).
+type cores struct {
+	idle   uint64 // without work
+	disk   uint64 // without work that did not wait for a disk
+	stolen uint64 // taken by the host of this virtual machine
+	all    uint64
+}
+
+// readCores reads how the processors have spent their time.
+func readCores() (cores, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return cores{}, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line)
+	const all = 9 // "cpu", user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice
+	if len(fields) < all {
+		return cores{}, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	var ticks [all]uint64
+	var c cores
+	for i := 1; i < all; i++ {
+		if ticks[i], err = strconv.ParseUint(fields[i], 10, 64); err != nil {
+			return cores{}, err
+		}
+		c.all += ticks[i]
+	}
+	c.idle, c.disk, c.stolen = ticks[4], ticks[5], ticks[8]
+	return c, nil
+}
+
+// since says how the processors spent their time since earlier. A wall time says something of the product only where they had
+// little else to do: ours is the CPU time of the server, the database and the load, in the same time.
+func (c cores) since(earlier cores, took, ours time.Duration) string {
+	all := float64(c.all - earlier.all)
+	if all == 0 {
+		return "processors: unknown"
+	}
+	share := func(ticks uint64) float64 { return 100 * float64(ticks) / all }
+	idle, disk, stolen := share(c.idle-earlier.idle), share(c.disk-earlier.disk), share(c.stolen-earlier.stolen)
+	measured := 100 * ours.Seconds() / took.Seconds() / float64(runtime.NumCPU())
+	return fmt.Sprintf("processors: measured %.0f %%, other programs %.0f %%, idle %.0f %%, disk %.0f %%, taken by the host %.0f %%",
+		measured, max(0, 100-measured-idle-disk-stolen), idle, disk, stolen)
+}
+
 func machine() string {
 	total, err := kilobytes("/proc/meminfo", "MemTotal:")
 	if err != nil {
