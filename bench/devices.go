@@ -22,27 +22,69 @@ import (
 type phone struct {
 	*day
 	ns        string
-	near, far string // addresses of the wire's ends, here and there
-	config    string // what coder devices add wrote
-	address   string // of the workspace
+	near, far string    // addresses of the wire's ends, here and there
+	config    string    // what coder devices add wrote
+	region    *exec.Cmd // a region proxy to whose gateway the device connects; nil: the server's
+	address   string    // of the workspace
 	wireguard *exec.Cmd
 }
 
-// devices measures what a device with a stock WireGuard app gets. It needs root, and the programs wg and dig.
-func (d *day) devices(ctx context.Context) (err error) {
+// devices measures what a device with a stock WireGuard app gets, from the server and then from a region. It needs root, and the programs wg and dig.
+func (d *day) devices(ctx context.Context) error {
+	if err := d.device(ctx, false); err != nil {
+		return err
+	}
+	return d.device(ctx, true)
+}
+
+func (d *day) device(ctx context.Context, atRegion bool) (err error) {
 	p := &phone{day: d, ns: fmt.Sprintf("bench%dphone", os.Getpid()), near: "10.85.0.1", far: "10.85.0.2"}
 	defer func() { err = errors.Join(err, p.close()) }()
 	if err := p.wire(); err != nil {
 		return err
 	}
-	d.serverArgs = []string{"--wireguard-address", ":51820", "--wireguard-access-address", net.JoinHostPort(p.near, "51820")}
-	if err := d.setUp(ctx); err != nil {
-		return err
+	if atRegion {
+		if err := p.startRegion(ctx); err != nil {
+			return err
+		}
+	} else {
+		d.serverArgs = []string{"--wireguard-address", ":51820", "--wireguard-access-address", net.JoinHostPort(p.near, "51820")}
+		if err := d.setUp(ctx); err != nil {
+			return err
+		}
 	}
 	if err := p.up(ctx); err != nil {
 		return err
 	}
 	return p.rows(ctx)
+}
+
+// startRegion runs a region proxy beside the server.
+func (p *phone) startRegion(ctx context.Context) error {
+	token, err := p.do(ctx, "wsproxy", "create", "eu")
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(p.dir, "region.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own
+	const at = "127.0.0.1:51800"
+	p.region = p.command(context.WithoutCancel(ctx), "wsproxy", "server", "--primary-access-url", "http://127.0.0.1:"+p.port,
+		"--access-url", "http://"+at, "--http-address", at, "--stun-address", "off",
+		"--wireguard-address", ":51821", "--wireguard-access-address", net.JoinHostPort(p.near, "51821"))
+	p.region.Env = append(p.region.Env, "CODER_PROXY_SESSION_TOKEN="+strings.TrimSpace(token))
+	p.region.Stdout, p.region.Stderr = log, log
+	return p.region.Start()
+}
+
+// name names the rows.
+func (p *phone) name() string {
+	if p.region != nil {
+		return "device at a region"
+	}
+	return "device"
 }
 
 func (p *phone) run(args ...string) (string, error) {
@@ -84,14 +126,37 @@ func (p *phone) close() error {
 		_ = p.wireguard.Process.Signal(syscall.SIGTERM)
 		_ = p.wireguard.Wait()
 	}
+	if p.region != nil {
+		_ = p.region.Process.Signal(syscall.SIGTERM)
+		_ = p.region.Wait()
+	}
+	_, gone := p.run("ip", "link", "del", "benchphone") // the kernel removes it with the namespace, but later
 	_, err := p.run("ip", "netns", "del", p.ns)
-	return err
+	return errors.Join(gone, err)
+}
+
+// register adds the device, once the region is connected.
+func (p *phone) register(ctx context.Context, file string) error {
+	if p.region == nil {
+		_, err := p.do(ctx, "devices", "add", "phone", "-o", file)
+		return err
+	}
+	for {
+		_, err := p.do(ctx, "devices", "add", "tablet", "--region", "eu", "-o", file)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if state, failed := os.ReadFile(filepath.Join(p.dir, "region.log")); failed == nil && bytes.Contains(state, []byte("error:")) {
+			return fmt.Errorf("%w\n%s", err, state)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // up registers the device, and does what wg-quick does with its configuration.
 func (p *phone) up(ctx context.Context) error {
-	file, program := filepath.Join(p.dir, "phone.conf"), filepath.Join(p.dir, "wireguard-go")
-	if _, err := p.do(ctx, "devices", "add", "phone", "-o", file); err != nil {
+	file, program := filepath.Join(p.dir, p.name()+".conf"), filepath.Join(p.dir, "wireguard-go")
+	if err := p.register(ctx, file); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(file)
@@ -198,7 +263,7 @@ func (p *phone) rows(ctx context.Context) error {
 		defer conn.Close()
 		return byteBack(conn)
 	}
-	if err := p.timed("device, connection and byte", "", "", p.runs, once); err != nil {
+	if err := p.timed(p.name()+", connection and byte", "", "", p.runs, once); err != nil {
 		return err
 	}
 	// WireGuard answers 50 handshakes of a peer in a second at most.
@@ -206,7 +271,7 @@ func (p *phone) rows(ctx context.Context) error {
 		defer time.Sleep(100 * time.Millisecond)
 		return p.begin()
 	}
-	if err := p.timedAfter("device, handshake, connection and byte", "≤ 0.030 s", "", p.runs, forget, once); err != nil {
+	if err := p.timedAfter(p.name()+", handshake, connection and byte", "≤ 0.030 s", "", p.runs, forget, once); err != nil {
 		return err
 	}
 	conn, err := p.dial(ctx, ports[0])
@@ -217,7 +282,7 @@ func (p *phone) rows(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream to a device: %w", err)
 	}
-	p.add(row{Name: "device, one stream", Value: rate, Unit: "Mbit/s", Goal: "≥ 400", Yardstick: loopbackRate(ctx)})
+	p.add(row{Name: p.name() + ", one stream", Value: rate, Unit: "Mbit/s", Goal: "≥ 400", Yardstick: loopbackRate(ctx)})
 
 	conn, err = p.dial(ctx, ports[1])
 	if err != nil {
@@ -227,7 +292,7 @@ func (p *phone) rows(ctx context.Context) error {
 	if err := byteBack(conn); err != nil {
 		return err
 	}
-	if err := p.timed("device, byte after another port of its own", "≤ 0.1 s", "with `wg set`", 5, func() error {
+	if err := p.timed(p.name()+", byte after another port of its own", "≤ 0.1 s", "with `wg set`", 5, func() error {
 		_, err := p.inside("wg", "set", "wg0", "listen-port", "0")
 		return errors.Join(err, byteBack(conn))
 	}); err != nil {
@@ -241,7 +306,7 @@ func (p *phone) rows(ctx context.Context) error {
 	if err := p.startServer(ctx); err != nil {
 		return err
 	}
-	return p.timed("device, byte after the server's restart", "≤ 1 s", "from the first 200 of /healthz", 1, func() error {
+	return p.timed(p.name()+", byte after the server's restart", "≤ 1 s", "from the first 200 of /healthz", 1, func() error {
 		for {
 			// The agent may come back after its server does.
 			if err := once(); err == nil || ctx.Err() != nil {
