@@ -9,7 +9,7 @@ import { productIcons } from "./icons.ts";
 // What the list of workspaces, the first page, needs beside the frame of every page.
 const first = [
   ...["columns.ts", "links.ts"].map((name) => `src/lib/${name}`),
-  ...["input", "menu", "path-mark", "row-apps", "status", "workspace-actions"].map(
+  ...["agent/path-mark", "ui/input", "ui/menu", "ui/status", "workspace/actions", "workspace/row-apps"].map(
     (name) => `src/components/${name}.tsx`,
   ),
   ...["actions.ts", "follow.ts"].map((name) => `src/api/${name}`),

@@ -48,7 +48,7 @@ it("loads at most 150 kB of JavaScript first, and no terminal", async () => {
   await page.getByRole("heading", { name: "Workspaces" }).waitFor();
   // Some time after it has appeared, a page asks for what opens menus and the palette, and for the regions.
   const later = new Set<string>();
-  for (const part of ["menu-parts", "palette", "region-menu"]) add(`src/components/${part}.tsx`, later);
+  for (const part of ["shell/palette", "shell/region-menu", "ui/menu-parts"]) add(`src/components/${part}.tsx`, later);
   expect(asked.filter((f) => !loaded.has(f) && !later.has(f))).toEqual([]);
   for (const name of own) await run(place, ["delete", name, "-y"]);
 });

@@ -7,10 +7,10 @@ import { ApiError, useLink } from "./api/client";
 import { useEvents } from "./api/events";
 import { queries } from "./api/queries";
 import type { User } from "./api/types";
-import { Boundary } from "./components/boundary";
-import { Shell } from "./components/shell";
-import { Empty, ErrorNote, LinkButton, Loading } from "./components/ui";
-import { UserContext } from "./components/user";
+import { Boundary } from "~/components/shell/boundary";
+import { Shell } from "~/components/shell/shell";
+import { Empty, ErrorNote, LinkButton, Loading } from "~/components/ui/ui";
+import { UserContext } from "~/components/ui/user";
 import { useOwnDocument } from "./lib/confined";
 import { decoded, paths } from "./lib/path";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { headings } from "~/components/markdown";
+import { headings } from "~/components/ui/markdown";
 import { contents, docsPath, neighbors, order, pages, places, search, titleOf } from "./docs";
 import { picture } from "./docs-pictures";
 import { slug } from "./slug";

@@ -14,16 +14,16 @@ import type {
   UpdateUserProfileRequest,
   User,
 } from "~/api/types";
-import { DocsLink } from "~/components/docs-link";
-import { CopyLine } from "~/components/copy";
-import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
-import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/form";
-import { Look } from "~/components/look";
-import { QuietHours } from "~/components/quiet-hours";
-import { AccountQuota } from "~/components/quota";
-import { NotificationPreferences } from "~/components/notification-preferences";
-import { Pager } from "~/components/pager";
-import { mono, Table } from "~/components/table";
+import { DocsLink } from "~/components/ui/docs-link";
+import { CopyLine } from "~/components/ui/copy";
+import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
+import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/ui/form";
+import { Look } from "~/components/account/look";
+import { QuietHours } from "~/components/account/quiet-hours";
+import { AccountQuota } from "~/components/workspace/quota";
+import { NotificationPreferences } from "~/components/account/notification-preferences";
+import { Pager } from "~/components/ui/pager";
+import { mono, Table } from "~/components/ui/table";
 import {
   Ago,
   Badge,
@@ -37,17 +37,17 @@ import {
   Note,
   Page,
   Pending,
-} from "~/components/ui";
-import { useMe } from "~/components/user";
-import { SSHKeys } from "~/components/ssh-keys";
-import { TemplateConsents } from "~/components/template-consents";
-import { UserSecrets } from "~/components/user-secrets";
+} from "~/components/ui/ui";
+import { useMe } from "~/components/ui/user";
+import { SSHKeys } from "~/components/account/ssh-keys";
+import { TemplateConsents } from "~/components/template/consents";
+import { UserSecrets } from "~/components/account/secrets";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 
-const Sessions = lazy(() => import("~/components/sessions"));
-const Devices = lazy(() => import("~/components/devices"));
+const Sessions = lazy(() => import("~/components/account/sessions"));
+const Devices = lazy(() => import("~/components/account/devices"));
 
 export default function Account() {
   useTitle("Account");

@@ -5,11 +5,11 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { Appearance, Banner, UpdateAppearanceRequest } from "~/api/types";
-import Banners from "~/components/banners";
-import { DocsLink } from "~/components/docs-link";
-import { Checkbox, Form, TextField } from "~/components/form";
-import { Button, Card, IconButton, Note, Page, PendingPage } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import Banners from "~/components/shell/banners";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Checkbox, Form, TextField } from "~/components/ui/form";
+import { Button, Card, IconButton, Note, Page, PendingPage } from "~/components/ui/ui";
+import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 
 const most = 5;

@@ -4,9 +4,9 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { AuditLog } from "~/api/types";
-import { LogPage, useLogSearch } from "~/components/log-page";
-import { mono, Table } from "~/components/table";
-import { Ago, Badge, Facts, IconButton } from "~/components/ui";
+import { LogPage, useLogSearch } from "~/components/admin/log-page";
+import { mono, Table } from "~/components/ui/table";
+import { Ago, Badge, Facts, IconButton } from "~/components/ui/ui";
 import { fullTime, words } from "~/lib/format";
 
 export default function Audit() {

@@ -2,9 +2,9 @@ import { useMutation } from "@tanstack/react-query";
 import { KeyRound, LogIn } from "lucide-react";
 import { send } from "~/api/client";
 import type { CreateLoginCodeRequest, CreateLoginCodeResponse, CreateTokenResponse } from "~/api/types";
-import { CopyLine } from "~/components/copy";
-import { Button, Card, ErrorNote, Page } from "~/components/ui";
-import { useMe } from "~/components/user";
+import { CopyLine } from "~/components/ui/copy";
+import { Button, Card, ErrorNote, Page } from "~/components/ui/ui";
+import { useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 
 // What `coder login` on this computer puts into the address of the page; undefined if the page was opened otherwise.

@@ -2,9 +2,9 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { ConnectionLog as Connection } from "~/api/types";
-import { LogPage, useLogSearch } from "~/components/log-page";
-import { mono, Table } from "~/components/table";
-import { Ago, Badge } from "~/components/ui";
+import { LogPage, useLogSearch } from "~/components/admin/log-page";
+import { mono, Table } from "~/components/ui/table";
+import { Ago, Badge } from "~/components/ui/ui";
 import { bytes, duration } from "~/lib/format";
 import { paths } from "~/lib/path";
 

@@ -4,12 +4,12 @@ import { Send } from "lucide-react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { NotificationsSettings, NotificationTemplate, UpdateNotificationTemplateMethod } from "~/api/types";
-import { DocsLink } from "~/components/docs-link";
-import { Select } from "~/components/form";
-import { groupsOf } from "~/components/notification-preferences";
-import { Table } from "~/components/table";
-import { Button, Card, ErrorNote, Note, Page, Pending } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Select } from "~/components/ui/form";
+import { groupsOf } from "~/components/account/notification-preferences";
+import { Table } from "~/components/ui/table";
+import { Button, Card, ErrorNote, Note, Page, Pending } from "~/components/ui/ui";
+import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 
 const methodNames: Record<string, string> = { smtp: "Mail", webhook: "Webhook" };

@@ -3,11 +3,11 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { DeploymentOption } from "~/api/types";
-import { DocsLink } from "~/components/docs-link";
-import { Checkbox, SearchInput } from "~/components/form";
-import { mono, Table } from "~/components/table";
-import { Badge, Card, Empty, Note, Page, Pending } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Checkbox, SearchInput } from "~/components/ui/form";
+import { mono, Table } from "~/components/ui/table";
+import { Badge, Card, Empty, Note, Page, Pending } from "~/components/ui/ui";
+import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 
 const sources: Record<string, string> = { flag: "flag", env: "environment", yaml: "file", default: "default" };

@@ -3,9 +3,9 @@ import { useEffect, useState } from "react";
 import { useSearch } from "wouter";
 import { ApiError, get } from "~/api/client";
 import type { ExternalAuthDevice, OAuth2DeviceFlowCallbackResponse } from "~/api/types";
-import { CopyLine } from "~/components/copy";
-import { Front } from "~/components/front";
-import { ErrorNote, Loading, Note } from "~/components/ui";
+import { CopyLine } from "~/components/ui/copy";
+import { Front } from "~/components/shell/front";
+import { ErrorNote, Loading, Note } from "~/components/ui/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 

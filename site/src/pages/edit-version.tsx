@@ -8,13 +8,13 @@ import { useVersionLog } from "~/api/logs";
 import { queries } from "~/api/queries";
 import { activateVersion, createVersion, reimport } from "~/api/templates";
 import type { ProvisionerJob, Template, TemplateVersion, UploadResponse, VariableValue } from "~/api/types";
-import { FormDialog } from "~/components/dialog";
-import { Diff } from "~/components/diff";
-import { useFiles } from "~/components/files";
-import { Form, TextField } from "~/components/form";
-import { failuresOf, ImportLog } from "~/components/import-result";
-import { Button, Card, cx, IconButton, LinkButton, Loading, Note, Page, PendingPage } from "~/components/ui";
-import { VariablesForm } from "~/components/variables-form";
+import { FormDialog } from "~/components/ui/dialog";
+import { Diff } from "~/components/code/diff";
+import { useFiles } from "~/components/code/files";
+import { Form, TextField } from "~/components/ui/form";
+import { failuresOf, ImportLog } from "~/components/template/import-result";
+import { Button, Card, cx, IconButton, LinkButton, Loading, Note, Page, PendingPage } from "~/components/ui/ui";
+import { VariablesForm } from "~/components/template/variables-form";
 import type { Position } from "~/lib/diagnostic";
 import { textOf } from "~/lib/diff";
 import type { Kept } from "~/lib/editor";
@@ -403,7 +403,7 @@ function PathDialog({ title, path: before, taken, onPath, onClose }: PathDialogP
 
 const largest = 512 << 10; // bytes that can be edited
 
-const CodeEditor = lazy(() => import("~/components/code-editor"));
+const CodeEditor = lazy(() => import("~/components/code/editor"));
 
 interface TextProps extends Omit<ComponentProps<typeof CodeEditor>, "path" | "text" | "onChange"> {
   file: File;

@@ -4,12 +4,12 @@ import { lazy } from "react";
 import { get, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { HealthSection, HealthSettings } from "~/api/types";
-import { DocsLink } from "~/components/docs-link";
-import { Ago, Badge, Button, Card, Facts, LinkButton, Note, Page, Pending, type Tone } from "~/components/ui";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Ago, Badge, Button, Card, Facts, LinkButton, Note, Page, Pending, type Tone } from "~/components/ui/ui";
 import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { toast } from "~/lib/toasts";
-import { Servers } from "~/components/servers";
+import { Servers } from "~/components/admin/servers";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
 const marks = {

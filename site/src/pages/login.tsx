@@ -4,9 +4,9 @@ import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { AuthMethods, LoginRequest } from "~/api/types";
-import { Form, TextField, useFields } from "~/components/form";
-import { Front } from "~/components/front";
-import { Button, buttonClass, ErrorNote, Icon, Note } from "~/components/ui";
+import { Form, TextField, useFields } from "~/components/ui/form";
+import { Front } from "~/components/shell/front";
+import { Button, buttonClass, ErrorNote, Icon, Note } from "~/components/ui/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths, safeReturn } from "~/lib/path";
 

@@ -1,8 +1,8 @@
 // Which organizations follow from the claims of the identity provider.
 import { useQuery } from "@tanstack/react-query";
 import { syncQueries } from "~/api/sync";
-import { DeploymentSyncForm } from "~/components/sync";
-import { Empty, LinkButton, Page, PendingPage } from "~/components/ui";
+import { DeploymentSyncForm } from "~/components/organization/sync";
+import { Empty, LinkButton, Page, PendingPage } from "~/components/ui/ui";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 

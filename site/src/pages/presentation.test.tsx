@@ -6,7 +6,7 @@ import type { ReactNode } from "react";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import type { DeploymentOption, User } from "~/api/types";
 import { queries } from "~/api/queries";
-import { UserContext } from "~/components/user";
+import { UserContext } from "~/components/ui/user";
 import DeploymentSettings from "./deployment-settings";
 import Login from "./login";
 

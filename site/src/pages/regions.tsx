@@ -11,13 +11,13 @@ import type {
   WorkspaceProxy,
   WorkspaceProxyResponse,
 } from "~/api/types";
-import { CopyLine } from "~/components/copy";
-import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
-import { DocsLink } from "~/components/docs-link";
-import { TextField } from "~/components/form";
-import { mono, Table } from "~/components/table";
-import { Badge, Button, Card, IconButton, Note, Page, Pending, type Tone } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import { CopyLine } from "~/components/ui/copy";
+import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
+import { DocsLink } from "~/components/ui/docs-link";
+import { TextField } from "~/components/ui/form";
+import { mono, Table } from "~/components/ui/table";
+import { Badge, Button, Card, IconButton, Note, Page, Pending, type Tone } from "~/components/ui/ui";
+import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 import { sh } from "~/lib/shell";
 

@@ -6,7 +6,7 @@ import type { ReactNode } from "react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { queries } from "~/api/queries";
 import type { HealthReport, HealthSection, Organization } from "~/api/types";
-import { SharingOfWorkspaces } from "~/components/organization-settings";
+import { SharingOfWorkspaces } from "~/components/organization/settings";
 import Health from "./health";
 
 configure({ asyncUtilTimeout: 30_000 }); // of a busy machine

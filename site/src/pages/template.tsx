@@ -7,16 +7,16 @@ import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { gone, queries } from "~/api/queries";
 import { activateVersion } from "~/api/templates";
 import type { Template, TemplateVersion } from "~/api/types";
-import { Confirm } from "~/components/dialog";
-import { Files } from "~/components/files";
-import { Checkbox, SearchInput } from "~/components/form";
-import { Item, MoreMenu } from "~/components/menu";
-import { Pager } from "~/components/pager";
-import { jobTone } from "~/components/status";
-import { TabsNav } from "~/components/tabs-nav";
-import { TemplateAccess } from "~/components/template-access";
-import { TemplateSettings } from "~/components/template-settings";
-import { Table } from "~/components/table";
+import { Confirm } from "~/components/ui/dialog";
+import { Files } from "~/components/code/files";
+import { Checkbox, SearchInput } from "~/components/ui/form";
+import { Item, MoreMenu } from "~/components/ui/menu";
+import { Pager } from "~/components/ui/pager";
+import { jobTone } from "~/components/ui/status";
+import { TabsNav } from "~/components/ui/tabs-nav";
+import { TemplateAccess } from "~/components/template/access";
+import { TemplateSettings } from "~/components/template/settings";
+import { Table } from "~/components/ui/table";
 import {
   Ago,
   Badge,
@@ -32,16 +32,16 @@ import {
   Pending,
   PendingPage,
   Tags,
-} from "~/components/ui";
-import { useTemplatePermissions } from "~/components/user";
-import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/version-parts";
+} from "~/components/ui/ui";
+import { useTemplatePermissions } from "~/components/ui/user";
+import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/template/version-parts";
 import { duration, plural } from "~/lib/format";
 import { useDebounced, useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
-const TemplatePrebuilds = lazy(() => import("~/components/template-prebuilds"));
-const TemplateInsights = lazy(() => import("~/components/template-insights"));
+const TemplatePrebuilds = lazy(() => import("~/components/template/prebuilds"));
+const TemplateInsights = lazy(() => import("~/components/template/insights"));
 
 export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
   useTitle(name);

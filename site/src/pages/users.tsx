@@ -13,19 +13,19 @@ import type {
   User,
   UserOrder,
 } from "~/api/types";
-import { Confirm, FormDialog } from "~/components/dialog";
-import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/components/form";
-import { Item, MoreMenu, Separator } from "~/components/menu";
-import { Pager } from "~/components/pager";
-import { Table } from "~/components/table";
-import { Ago, Avatar, Badge, Button, buttonClass, Card, Empty, ErrorNote, Page, Pending } from "~/components/ui";
-import { mayCreateUsers, mayManage, mayReadUsers, useMe } from "~/components/user";
+import { Confirm, FormDialog } from "~/components/ui/dialog";
+import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/components/ui/form";
+import { Item, MoreMenu, Separator } from "~/components/ui/menu";
+import { Pager } from "~/components/ui/pager";
+import { Table } from "~/components/ui/table";
+import { Ago, Avatar, Badge, Button, buttonClass, Card, Empty, ErrorNote, Page, Pending } from "~/components/ui/ui";
+import { mayCreateUsers, mayManage, mayReadUsers, useMe } from "~/components/ui/user";
 import { plural } from "~/lib/format";
 import { useDebounced, useNow, useTitle } from "~/lib/hooks";
 import { choices, filtersOf, searchOf, type UserFilter, type UserFilters } from "~/lib/user-filters";
 
-const UserBulk = lazy(() => import("~/components/user-bulk"));
-const UserSessions = lazy(() => import("~/components/sessions").then((m) => ({ default: m.UserSessions })));
+const UserBulk = lazy(() => import("~/components/admin/user-bulk"));
+const UserSessions = lazy(() => import("~/components/account/sessions").then((m) => ({ default: m.UserSessions })));
 
 const aboutRoles: Record<string, string> = {
   owner: "Full access, except connecting to other users' workspaces",

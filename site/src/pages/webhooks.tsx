@@ -12,13 +12,13 @@ import type {
   Webhook,
   WebhookDelivery,
 } from "~/api/types";
-import { CopyButton } from "~/components/copy";
-import { Confirm, DoneDialog, FormDialog } from "~/components/dialog";
-import { DocsLink } from "~/components/docs-link";
-import { Field, Select, TextField, useFields } from "~/components/form";
-import { mono, Table } from "~/components/table";
-import { Ago, Badge, Button, Card, Empty, ErrorNote, IconButton, Note, Page, Pending } from "~/components/ui";
-import { isOwner, useMe } from "~/components/user";
+import { CopyButton } from "~/components/ui/copy";
+import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Field, Select, TextField, useFields } from "~/components/ui/form";
+import { mono, Table } from "~/components/ui/table";
+import { Ago, Badge, Button, Card, Empty, ErrorNote, IconButton, Note, Page, Pending } from "~/components/ui/ui";
+import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 
 export default function Webhooks() {

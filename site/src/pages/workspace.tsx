@@ -6,18 +6,18 @@ import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { useBuildLog } from "~/api/logs";
 import { ask, gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
-import { AgentCard } from "~/components/agent-card";
-import { Activity } from "~/components/activity";
-import { Announced, Consequences, Dormancy } from "~/components/consequences";
-import { Withheld } from "~/components/template-consents";
-import { JobLogView, linkedLine } from "~/components/job-log";
-import { Pager } from "~/components/pager";
-import { Quota } from "~/components/quota";
-import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/status";
-import { UpdateNote } from "~/components/update-note";
-import { TabsNav } from "~/components/tabs-nav";
-import { Timeline } from "~/components/timeline";
-import { mono, Table } from "~/components/table";
+import { AgentCard } from "~/components/agent/card";
+import { Activity } from "~/components/workspace/activity";
+import { Announced, Consequences, Dormancy } from "~/components/workspace/consequences";
+import { Withheld } from "~/components/template/consents";
+import { JobLogView, linkedLine } from "~/components/log/job";
+import { Pager } from "~/components/ui/pager";
+import { Quota } from "~/components/workspace/quota";
+import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/ui/status";
+import { UpdateNote } from "~/components/workspace/update-note";
+import { TabsNav } from "~/components/ui/tabs-nav";
+import { Timeline } from "~/components/workspace/timeline";
+import { mono, Table } from "~/components/ui/table";
 import {
   Ago,
   Badge,
@@ -32,17 +32,17 @@ import {
   Note,
   Page,
   PendingPage,
-} from "~/components/ui";
-import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace-actions";
-import { WorkspaceSettings } from "~/components/workspace-settings";
-import { Guest, WorkspaceSharing } from "~/components/workspace-sharing";
+} from "~/components/ui/ui";
+import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace/actions";
+import { WorkspaceSettings } from "~/components/workspace/settings";
+import { Guest, WorkspaceSharing } from "~/components/workspace/access";
 import { duration, plural, sentence, since, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
-const Replacing = lazy(() => import("~/components/replacing"));
-const WorkspaceFiles = lazy(() => import("~/components/workspace-files"));
+const Replacing = lazy(() => import("~/components/workspace/replacing"));
+const WorkspaceFiles = lazy(() => import("~/components/workspace/files"));
 
 // byID finds a workspace that was renamed, transferred or deleted.
 const byID = (id: string) => ask<Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`);

@@ -16,27 +16,27 @@ import {
 import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
-import { PathMark } from "~/components/path-mark";
-import { RowApps } from "~/components/row-apps";
-import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/status";
-import { inputClass, Select } from "~/components/input";
-import { Ago, Badge, Button, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui";
-import { isOwner, mayEditTemplates, useMe } from "~/components/user";
+import { PathMark } from "~/components/agent/path-mark";
+import { RowApps } from "~/components/workspace/row-apps";
+import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/ui/status";
+import { inputClass, Select } from "~/components/ui/input";
+import { Ago, Badge, Button, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui/ui";
+import { isOwner, mayEditTemplates, useMe } from "~/components/ui/user";
 import {
   ActionDialogs,
   ActionMenu,
   type ActionProps,
   PrimaryAction,
   useWorkspaceActions,
-} from "~/components/workspace-actions";
+} from "~/components/workspace/actions";
 import { columns as allColumns, defaultColumns, tracks } from "~/lib/columns";
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";
 import { pathOf, paths } from "~/lib/path";
 
-const Onboarding = lazy(() => import("~/components/onboarding"));
-const ListOptions = lazy(() => import("~/components/list-options"));
-const BulkActions = lazy(() => import("~/components/bulk-actions"));
+const Onboarding = lazy(() => import("~/components/workspace/onboarding"));
+const ListOptions = lazy(() => import("~/components/workspace/list-options"));
+const BulkActions = lazy(() => import("~/components/workspace/bulk-actions"));
 
 // A row's height, px. On narrow pages its parts are stacked.
 const rowHeight = 56;

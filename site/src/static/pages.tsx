@@ -1,7 +1,7 @@
 // The documentation as files for any web server, or none: `make docs`.
 import { renderToStaticMarkup } from "react-dom/server";
 import { Router } from "wouter";
-import Markdown, { headings } from "~/components/markdown";
+import Markdown, { headings } from "~/components/ui/markdown";
 import { docsPath, fileOf, neighbors, pages, titleOf } from "~/lib/docs";
 import { slug } from "~/lib/slug";
 

@@ -1,0 +1,57 @@
+// What the user wants to be notified of.
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { send } from "~/api/client";
+import { queries } from "~/api/queries";
+import type { NotificationPreference, NotificationTemplate, UpdateUserNotificationPreferences } from "~/api/types";
+import { Checkbox } from "~/components/ui/form";
+import { Card, ErrorNote, Pending } from "~/components/ui/ui";
+
+// groupsOf returns the templates by their groups, in order.
+export function groupsOf(templates: NotificationTemplate[]): [string, NotificationTemplate[]][] {
+  const groups = new Map<string, NotificationTemplate[]>();
+  for (const t of templates) groups.set(t.group, [...(groups.get(t.group) ?? []), t]);
+  return [...groups];
+}
+
+export function NotificationPreferences() {
+  const templates = useQuery(queries.notificationTemplates());
+  const preferences = useQuery(queries.notificationPreferences());
+  const client = useQueryClient();
+  const change = useMutation({
+    mutationFn: ({ id, disabled }: { id: string; disabled: boolean }) =>
+      send<NotificationPreference[]>("PUT", "users/me/notifications/preferences", {
+        template_disabled_map: { [id]: disabled },
+      } satisfies UpdateUserNotificationPreferences),
+    onSuccess: (all) => client.setQueryData(queries.notificationPreferences().queryKey, all),
+  });
+  const off = new Set(preferences.data?.filter((p) => p.disabled).map((p) => p.id));
+  return (
+    <div id="notifications">
+      <Card title="Notifications">
+        <Pending query={templates} what="notifications" />
+        <ErrorNote error={preferences.error ?? change.error} />
+        {templates.data && preferences.data && (
+          <div className="grid gap-5 md:grid-cols-2">
+            {groupsOf(templates.data.filter((t) => !t.required)).map(([group, all]) => (
+              <fieldset key={group} className="flex min-w-0 flex-col gap-1.5">
+                <legend className="mb-1 font-medium">{group}</legend>
+                {all.map((t) => (
+                  <Checkbox
+                    key={t.id}
+                    label={t.name}
+                    checked={!off.has(t.id)}
+                    disabled={change.isPending && change.variables.id === t.id}
+                    onChange={(on) => change.mutate({ id: t.id, disabled: !on })}
+                  />
+                ))}
+              </fieldset>
+            ))}
+          </div>
+        )}
+        <p className="mt-4 text-muted">
+          You only get events that concern you. Those of your own account are always sent.
+        </p>
+      </Card>
+    </div>
+  );
+}

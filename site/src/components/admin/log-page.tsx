@@ -1,0 +1,104 @@
+// What the pages of the audit log and the connection log share: a search, pages of rows, and an export.
+import { type UseQueryResult } from "@tanstack/react-query";
+import { Download } from "lucide-react";
+import { type ReactNode, useState } from "react";
+import { useLocation, useSearch } from "wouter";
+import { segment } from "~/api/client";
+import { logPageSize } from "~/api/queries";
+import { plural } from "~/lib/format";
+import { useTitle } from "~/lib/hooks";
+import { DocsLink } from "~/components/ui/docs-link";
+import { SearchInput } from "~/components/ui/form";
+import { Pager } from "~/components/ui/pager";
+import { Button, buttonClass, Card, Empty, Page, Pending } from "~/components/ui/ui";
+
+// useLogSearch keeps the search and the page in the address, so that a link shows the same rows.
+export function useLogSearch() {
+  const [path, go] = useLocation();
+  const params = new URLSearchParams(useSearch());
+  const q = params.get("q") ?? "";
+  const page = Math.max(0, Math.trunc(Number(params.get("page") ?? 0)) || 0);
+  const set = (next: string, to = 0) => {
+    const out = new URLSearchParams();
+    if (next) out.set("q", next);
+    if (to > 0) out.set("page", String(to));
+    go(path + (out.size ? `?${out}` : ""), { replace: true });
+  };
+  return { q, page, set };
+}
+
+interface LogPageProps {
+  title: string;
+  what: string; // one row
+  whats: string; // several
+  example: string;
+  exportPath: string;
+  search: ReturnType<typeof useLogSearch>;
+  query: UseQueryResult<{ count: number; count_cap: number }>;
+  rows: number; // shown
+  children: ReactNode;
+}
+
+export function LogPage({ title, what, whats, example, exportPath, search, query, rows, children }: LogPageProps) {
+  useTitle(title);
+  const [text, setText] = useState(search.q);
+  const data = query.data;
+  const total =
+    data &&
+    (data.count >= data.count_cap ? `more than ${data.count_cap - 1} ${whats}` : plural(data.count, what, whats));
+  return (
+    <Page
+      title={title}
+      subtitle={total}
+      actions={
+        <>
+          <DocsLink to="audit">Searches and fields</DocsLink>
+          <a className={buttonClass()} href={`/api/v2/${exportPath}?q=${segment(search.q)}`} download>
+            <Download /> Export
+          </a>
+        </>
+      }
+    >
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          search.set(text.trim());
+        }}
+        className="flex gap-2"
+      >
+        <div className="min-w-0 flex-1">
+          <SearchInput
+            label={`Search the ${title.toLowerCase()}`}
+            placeholder={example}
+            value={text}
+            onChange={setText}
+            className="max-w-full"
+          />
+        </div>
+        <Button type="submit">Search</Button>
+      </form>
+      <Pending query={query} what={whats} />
+      {data && (
+        <Card flush>
+          {rows === 0 ? (
+            <Empty title={`No ${whats} found`}>{search.q && "Change the search to see more."}</Empty>
+          ) : (
+            children
+          )}
+        </Card>
+      )}
+      {data && (
+        <Pager
+          page={search.page}
+          size={logPageSize}
+          rows={rows}
+          // Rows beyond the cap are not counted: there may be more as long as pages are full.
+          count={data.count < data.count_cap || rows < logPageSize ? data.count : Infinity}
+          back="Newer"
+          forth="Older"
+          onPage={(page) => search.set(search.q, page)}
+        />
+      )}
+    </Page>
+  );
+}

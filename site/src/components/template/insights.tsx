@@ -1,0 +1,89 @@
+// How a template is used: its users by day, how long they were connected, and by what.
+import { useQuery } from "@tanstack/react-query";
+import { queries } from "~/api/queries";
+import type { Template, TemplateIntervalReport } from "~/api/types";
+import { duration, plural } from "~/lib/format";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Table } from "~/components/ui/table";
+import { Card, Empty, Pending } from "~/components/ui/ui";
+
+const days = 30;
+
+// midnight is the end of today, in the browser's time zone.
+const midnight = () => new Date(new Date().setHours(24, 0, 0, 0));
+const daysBefore = (end: Date, n: number) => new Date(end.getTime() - n * 24 * 3600_000).toISOString();
+
+const length = (seconds: number) => (seconds < 1 ? "less than 1 s" : duration(seconds * 1000));
+
+export default function TemplateInsights({ template: t }: { template: Template }) {
+  const end = midnight();
+  const use = useQuery(queries.templateInsights(t.id, daysBefore(end, days), end.toISOString()));
+  const activity = useQuery(queries.userActivity(t.id, daysBefore(end, days), end.toISOString()));
+  if (!use.data || !activity.data)
+    return <Pending query={use.error || !activity.error ? use : activity} what="insights" />;
+  const apps = use.data.report?.apps_usage ?? [];
+  const users = activity.data.report.users;
+  return (
+    <>
+      <Card title={`Active users, last ${days} days`}>
+        <Bars of={use.data.interval_reports ?? []} />
+        <p className="mt-3 text-[13px] text-muted">
+          {plural(use.data.report?.active_users ?? 0, "user")} connected to a workspace of this template. From the{" "}
+          <DocsLink to="audit#insights">connection log</DocsLink>, as far back as it is kept.
+        </p>
+      </Card>
+      <Card title="Users" flush>
+        {users.length === 0 ? (
+          <Empty title="No connections in this time" />
+        ) : (
+          <Table
+            label="Activity of users"
+            rows={users}
+            id={(u) => u.user_id}
+            columns={[
+              { name: "User", cell: (u) => u.username },
+              { name: "Connected for", cell: (u) => length(u.seconds) },
+            ]}
+          />
+        )}
+      </Card>
+      {apps.length > 0 && (
+        <Card title="Apps" flush>
+          <Table
+            label="Use of apps"
+            rows={apps}
+            id={(a) => `${a.type} ${a.slug}`}
+            columns={[
+              { name: "App", cell: (a) => a.display_name },
+              { name: "Connected for", cell: (a) => length(a.seconds) },
+              { name: "Connections", cell: (a) => a.times_used.toLocaleString("en") },
+            ]}
+          />
+        </Card>
+      )}
+    </>
+  );
+}
+
+// Bars draws the number of users of each day.
+function Bars({ of }: { of: TemplateIntervalReport[] }) {
+  const most = Math.max(0, ...of.map((r) => r.active_users));
+  return (
+    <svg
+      viewBox={`0 0 ${of.length * 10} 60`}
+      preserveAspectRatio="none"
+      className="h-32 w-full fill-fill"
+      role="img"
+      aria-label={`Active users by day: at most ${most}`}
+    >
+      {of.map((r, i) => {
+        const height = r.active_users === 0 ? 1 : (r.active_users / most) * 60;
+        return (
+          <rect key={r.start_time} x={i * 10 + 1} width={8} y={60 - height} height={height}>
+            <title>{`${new Date(r.start_time).toLocaleDateString("en")}: ${plural(r.active_users, "user")}`}</title>
+          </rect>
+        );
+      })}
+    </svg>
+  );
+}

@@ -1,0 +1,89 @@
+// What happens to a workspace without anyone asking, and why.
+import { CalendarClock } from "lucide-react";
+import type { ReactNode } from "react";
+import { Link } from "wouter";
+import type { ScheduledConsequence, Workspace } from "~/api/types";
+import { shortTime } from "~/lib/format";
+import { useNow } from "~/lib/hooks";
+import { paths } from "~/lib/path";
+import { isBusy } from "~/components/ui/status";
+import { Ago, Card, Note } from "~/components/ui/ui";
+
+// Dormancy tells that a workspace is dormant and what follows. The page's primary action wakes it.
+export function Dormancy({ workspace: w }: { workspace: Workspace }) {
+  if (!w.dormant_at) return null;
+  return (
+    <Note
+      tone="warn"
+      title={
+        <>
+          Dormant since <Ago at={w.dormant_at} />
+        </>
+      }
+    >
+      {w.deleting_at ? "It will be deleted unless you wake it." : "It stays stopped until you wake it."}
+    </Note>
+  );
+}
+
+const announced = (now: number) => (c: ScheduledConsequence) =>
+  c.announce_at !== null && Date.parse(c.announce_at) <= now;
+
+// Announced is what comes soon.
+export function Announced({ workspace: w }: { workspace: Workspace }) {
+  const now = useNow(30_000);
+  if (isBusy(w.latest_build.status)) return null;
+  return w.consequences.filter(announced(now)).map((c) => (
+    <Note key={c.action} tone="warn" title={c.explanation}>
+      <Here at={c.at} />
+    </Note>
+  ));
+}
+
+// Consequences lists why the workspace is as it is, and what comes later.
+export function Consequences({ workspace: w }: { workspace: Workspace }) {
+  const now = useNow(30_000);
+  const why = w.latest_build.explanation;
+  const later = w.consequences.filter((c) => !announced(now)(c));
+  if (isBusy(w.latest_build.status) || (!why && later.length === 0)) return null;
+  return (
+    <Card
+      title="Schedule"
+      actions={
+        w.permissions.update && (
+          <Link
+            className="text-[13px] text-accent hover:underline"
+            href={paths.workspaceSettings(w.owner_name, w.name)}
+          >
+            Change
+          </Link>
+        )
+      }
+    >
+      <ul aria-label="Schedule" className="flex flex-col gap-2">
+        {why && <Line>{why}</Line>}
+        {later.map((c) => (
+          <Line key={c.action}>
+            {c.explanation}
+            <Here at={c.at} />
+          </Line>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+const Line = ({ children }: { children: ReactNode }) => (
+  <li className="flex items-start gap-2">
+    <CalendarClock aria-hidden className="mt-0.5 size-4 shrink-0 text-muted" />
+    <span>{children}</span>
+  </li>
+);
+
+// Here is a moment in the reader's time zone: sentences of the server name it in the server's or the owner's.
+const Here = ({ at }: { at: string | null }) =>
+  at && (
+    <span className="block text-[13px] text-muted">
+      {shortTime(at)} your time, <Ago at={at} />
+    </span>
+  );
