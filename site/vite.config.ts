@@ -9,9 +9,8 @@ import { productIcons } from "./icons.ts";
 // What the list of workspaces, the first page, needs beside the frame of every page.
 const first = [
   ...["columns.ts", "links.ts"].map((name) => `src/lib/${name}`),
-  ...["agent/path-mark", "ui/input", "ui/menu", "ui/status", "workspace/actions", "workspace/row-apps"].map(
-    (name) => `src/components/${name}.tsx`,
-  ),
+  ...["card", "input", "menu", "page", "pending", "status"].map((name) => `src/components/ui/${name}.tsx`),
+  ...["agent/path-mark", "workspace/actions", "workspace/row-apps"].map((name) => `src/components/${name}.tsx`),
   ...["actions.ts", "follow.ts"].map((name) => `src/api/${name}`),
   ...["boxes", "plus", "refresh-cw", "trash-2", "users"].map(
     (name) => `node_modules/lucide-react/dist/esm/icons/${name}.mjs`,

@@ -14,34 +14,32 @@ import type {
   UpdateUserProfileRequest,
   User,
 } from "~/api/types";
-import { DocsLink } from "~/components/ui/docs-link";
-import { CopyLine } from "~/components/ui/copy";
-import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
-import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/ui/form";
 import { Look } from "~/components/account/look";
-import { QuietHours } from "~/components/account/quiet-hours";
-import { AccountQuota } from "~/components/workspace/quota";
 import { NotificationPreferences } from "~/components/account/notification-preferences";
-import { Pager } from "~/components/ui/pager";
-import { mono, Table } from "~/components/ui/table";
-import {
-  Ago,
-  Badge,
-  Button,
-  Card,
-  Empty,
-  ErrorNote,
-  Icon,
-  IconButton,
-  LinkButton,
-  Note,
-  Page,
-  Pending,
-} from "~/components/ui/ui";
-import { useMe } from "~/components/ui/user";
+import { QuietHours } from "~/components/account/quiet-hours";
+import { UserSecrets } from "~/components/account/secrets";
 import { SSHKeys } from "~/components/account/ssh-keys";
 import { TemplateConsents } from "~/components/template/consents";
-import { UserSecrets } from "~/components/account/secrets";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { CopyLine } from "~/components/ui/copy";
+import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/ui/form";
+import { Icon } from "~/components/ui/icon";
+import { IconButton } from "~/components/ui/icon-button";
+import { LinkButton } from "~/components/ui/link-button";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pager } from "~/components/ui/pager";
+import { Pending } from "~/components/ui/pending";
+import { mono, Table } from "~/components/ui/table";
+import { useMe } from "~/components/ui/user";
+import { AccountQuota } from "~/components/workspace/quota";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";

@@ -6,9 +6,14 @@ import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { Appearance, Banner, UpdateAppearanceRequest } from "~/api/types";
 import Banners from "~/components/shell/banners";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Checkbox, Form, TextField } from "~/components/ui/form";
-import { Button, Card, IconButton, Note, Page, PendingPage } from "~/components/ui/ui";
+import { IconButton } from "~/components/ui/icon-button";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { PendingPage } from "~/components/ui/pending";
 import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 

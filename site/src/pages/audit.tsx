@@ -5,8 +5,11 @@ import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { AuditLog } from "~/api/types";
 import { LogPage, useLogSearch } from "~/components/admin/log-page";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Facts } from "~/components/ui/facts";
+import { IconButton } from "~/components/ui/icon-button";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Badge, Facts, IconButton } from "~/components/ui/ui";
 import { fullTime, words } from "~/lib/format";
 
 export default function Audit() {

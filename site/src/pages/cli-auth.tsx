@@ -2,8 +2,11 @@ import { useMutation } from "@tanstack/react-query";
 import { KeyRound, LogIn } from "lucide-react";
 import { send } from "~/api/client";
 import type { CreateLoginCodeRequest, CreateLoginCodeResponse, CreateTokenResponse } from "~/api/types";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyLine } from "~/components/ui/copy";
-import { Button, Card, ErrorNote, Page } from "~/components/ui/ui";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Page } from "~/components/ui/page";
 import { useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 

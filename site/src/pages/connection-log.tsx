@@ -3,8 +3,9 @@ import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { ConnectionLog as Connection } from "~/api/types";
 import { LogPage, useLogSearch } from "~/components/admin/log-page";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Badge } from "~/components/ui/ui";
 import { bytes, duration } from "~/lib/format";
 import { paths } from "~/lib/path";
 

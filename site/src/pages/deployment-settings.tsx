@@ -3,10 +3,15 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { DeploymentOption } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
 import { Checkbox, SearchInput } from "~/components/ui/form";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Badge, Card, Empty, Note, Page, Pending } from "~/components/ui/ui";
 import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 

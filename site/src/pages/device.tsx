@@ -3,9 +3,11 @@ import { useEffect, useState } from "react";
 import { useSearch } from "wouter";
 import { ApiError, get } from "~/api/client";
 import type { ExternalAuthDevice, OAuth2DeviceFlowCallbackResponse } from "~/api/types";
-import { CopyLine } from "~/components/ui/copy";
 import { Front } from "~/components/shell/front";
-import { ErrorNote, Loading, Note } from "~/components/ui/ui";
+import { CopyLine } from "~/components/ui/copy";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Loading } from "~/components/ui/loading";
+import { Note } from "~/components/ui/note";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 

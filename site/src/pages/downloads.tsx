@@ -1,10 +1,14 @@
 // The command line of this server for every system, and how to install it.
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyButton, CopyLine } from "~/components/ui/copy";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Page } from "~/components/ui/page";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Badge, Button, Card, Page, Pending } from "~/components/ui/ui";
 import { archName, type Download, installCommand, parse, type System, systemOf, systems } from "~/lib/downloads";
 import { useTitle } from "~/lib/hooks";
 import { sh } from "~/lib/shell";

@@ -4,12 +4,21 @@ import { lazy } from "react";
 import { get, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { HealthSection, HealthSettings } from "~/api/types";
+import { Servers } from "~/components/admin/servers";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
-import { Ago, Badge, Button, Card, Facts, LinkButton, Note, Page, Pending, type Tone } from "~/components/ui/ui";
+import { Facts } from "~/components/ui/facts";
+import { LinkButton } from "~/components/ui/link-button";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pending } from "~/components/ui/pending";
+import type { Tone } from "~/components/ui/tone";
 import { duration, plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { toast } from "~/lib/toasts";
-import { Servers } from "~/components/admin/servers";
 
 const tones: Record<HealthSection["severity"], Tone> = { ok: "ok", warning: "warn", error: "bad" };
 const marks = {

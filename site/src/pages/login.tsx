@@ -4,9 +4,12 @@ import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { AuthMethods, LoginRequest } from "~/api/types";
-import { Form, TextField, useFields } from "~/components/ui/form";
 import { Front } from "~/components/shell/front";
-import { Button, buttonClass, ErrorNote, Icon, Note } from "~/components/ui/ui";
+import { Button, buttonClass } from "~/components/ui/button";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Form, TextField, useFields } from "~/components/ui/form";
+import { Icon } from "~/components/ui/icon";
+import { Note } from "~/components/ui/note";
 import { useTitle } from "~/lib/hooks";
 import { paths, safeReturn } from "~/lib/path";
 

@@ -2,7 +2,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { syncQueries } from "~/api/sync";
 import { DeploymentSyncForm } from "~/components/organization/sync";
-import { Empty, LinkButton, Page, PendingPage } from "~/components/ui/ui";
+import { Empty } from "~/components/ui/empty";
+import { LinkButton } from "~/components/ui/link-button";
+import { Page } from "~/components/ui/page";
+import { PendingPage } from "~/components/ui/pending";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 

@@ -11,12 +11,19 @@ import type {
   WorkspaceProxy,
   WorkspaceProxyResponse,
 } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyLine } from "~/components/ui/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
 import { TextField } from "~/components/ui/form";
+import { IconButton } from "~/components/ui/icon-button";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Badge, Button, Card, IconButton, Note, Page, Pending, type Tone } from "~/components/ui/ui";
+import type { Tone } from "~/components/ui/tone";
 import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 import { sh } from "~/lib/shell";

@@ -2,9 +2,9 @@ import { useMutation } from "@tanstack/react-query";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
 import type { ChangePasswordWithOneTimePasscodeRequest, RequestOneTimePasscodeRequest } from "~/api/types";
-import { Form, TextField, useFields } from "~/components/ui/form";
 import { Front } from "~/components/shell/front";
-import { Note } from "~/components/ui/ui";
+import { Form, TextField, useFields } from "~/components/ui/form";
+import { Note } from "~/components/ui/note";
 import { useTitle } from "~/lib/hooks";
 
 // ResetPassword mails a passcode, and sets a new password with the one in the address.

@@ -3,9 +3,9 @@ import { Redirect, useLocation } from "wouter";
 import { send, setLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateFirstUserRequest, LoginRequest } from "~/api/types";
-import { Form, TextField, useFields } from "~/components/ui/form";
 import { Front } from "~/components/shell/front";
-import { ErrorNote } from "~/components/ui/ui";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Form, TextField, useFields } from "~/components/ui/form";
 import { useTitle } from "~/lib/hooks";
 
 export default function Setup() {

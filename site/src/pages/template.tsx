@@ -7,34 +7,31 @@ import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { gone, queries } from "~/api/queries";
 import { activateVersion } from "~/api/templates";
 import type { Template, TemplateVersion } from "~/api/types";
-import { Confirm } from "~/components/ui/dialog";
 import { Files } from "~/components/code/files";
-import { Checkbox, SearchInput } from "~/components/ui/form";
-import { Item, MoreMenu } from "~/components/ui/menu";
-import { Pager } from "~/components/ui/pager";
-import { jobTone } from "~/components/ui/status";
-import { TabsNav } from "~/components/ui/tabs-nav";
 import { TemplateAccess } from "~/components/template/access";
 import { TemplateSettings } from "~/components/template/settings";
-import { Table } from "~/components/ui/table";
-import {
-  Ago,
-  Badge,
-  Card,
-  Empty,
-  ErrorNote,
-  Facts,
-  Icon,
-  LinkButton,
-  Loading,
-  Note,
-  Page,
-  Pending,
-  PendingPage,
-  Tags,
-} from "~/components/ui/ui";
-import { useTemplatePermissions } from "~/components/ui/user";
 import { Readme, VersionParameters, VersionResources, VersionVariables } from "~/components/template/version-parts";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { Confirm } from "~/components/ui/dialog";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Facts } from "~/components/ui/facts";
+import { Checkbox, SearchInput } from "~/components/ui/form";
+import { Icon } from "~/components/ui/icon";
+import { LinkButton } from "~/components/ui/link-button";
+import { Loading } from "~/components/ui/loading";
+import { Item, MoreMenu } from "~/components/ui/menu";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pager } from "~/components/ui/pager";
+import { Pending, PendingPage } from "~/components/ui/pending";
+import { jobTone } from "~/components/ui/status";
+import { Table } from "~/components/ui/table";
+import { TabsNav } from "~/components/ui/tabs-nav";
+import { Tags } from "~/components/ui/tags";
+import { useTemplatePermissions } from "~/components/ui/user";
 import { duration, plural } from "~/lib/format";
 import { useDebounced, useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";

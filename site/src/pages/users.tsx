@@ -13,12 +13,20 @@ import type {
   User,
   UserOrder,
 } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { Avatar } from "~/components/ui/avatar";
+import { Badge } from "~/components/ui/badge";
+import { Button, buttonClass } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm, FormDialog } from "~/components/ui/dialog";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox, Field, SearchInput, Select, TextField, useFields } from "~/components/ui/form";
 import { Item, MoreMenu, Separator } from "~/components/ui/menu";
+import { Page } from "~/components/ui/page";
 import { Pager } from "~/components/ui/pager";
+import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
-import { Ago, Avatar, Badge, Button, buttonClass, Card, Empty, ErrorNote, Page, Pending } from "~/components/ui/ui";
 import { mayCreateUsers, mayManage, mayReadUsers, useMe } from "~/components/ui/user";
 import { plural } from "~/lib/format";
 import { useDebounced, useNow, useTitle } from "~/lib/hooks";

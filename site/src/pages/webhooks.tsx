@@ -12,12 +12,21 @@ import type {
   Webhook,
   WebhookDelivery,
 } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyButton } from "~/components/ui/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Field, Select, TextField, useFields } from "~/components/ui/form";
+import { IconButton } from "~/components/ui/icon-button";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Badge, Button, Card, Empty, ErrorNote, IconButton, Note, Page, Pending } from "~/components/ui/ui";
 import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
 

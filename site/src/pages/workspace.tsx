@@ -7,35 +7,33 @@ import { useBuildLog } from "~/api/logs";
 import { ask, gone, queries } from "~/api/queries";
 import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent/card";
+import { JobLogView, linkedLine } from "~/components/log/job";
+import { Withheld } from "~/components/template/consents";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Facts } from "~/components/ui/facts";
+import { Icon } from "~/components/ui/icon";
+import { LinkButton } from "~/components/ui/link-button";
+import { Loading } from "~/components/ui/loading";
+import { Note } from "~/components/ui/note";
+import { Page } from "~/components/ui/page";
+import { Pager } from "~/components/ui/pager";
+import { PendingPage } from "~/components/ui/pending";
+import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/ui/status";
+import { mono, Table } from "~/components/ui/table";
+import { TabsNav } from "~/components/ui/tabs-nav";
+import { Guest, WorkspaceSharing } from "~/components/workspace/access";
+import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace/actions";
 import { Activity } from "~/components/workspace/activity";
 import { Announced, Consequences, Dormancy } from "~/components/workspace/consequences";
-import { Withheld } from "~/components/template/consents";
-import { JobLogView, linkedLine } from "~/components/log/job";
-import { Pager } from "~/components/ui/pager";
 import { Quota } from "~/components/workspace/quota";
-import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/ui/status";
-import { UpdateNote } from "~/components/workspace/update-note";
-import { TabsNav } from "~/components/ui/tabs-nav";
-import { Timeline } from "~/components/workspace/timeline";
-import { mono, Table } from "~/components/ui/table";
-import {
-  Ago,
-  Badge,
-  Button,
-  Card,
-  Empty,
-  ErrorNote,
-  Facts,
-  Icon,
-  LinkButton,
-  Loading,
-  Note,
-  Page,
-  PendingPage,
-} from "~/components/ui/ui";
-import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "~/components/workspace/actions";
 import { WorkspaceSettings } from "~/components/workspace/settings";
-import { Guest, WorkspaceSharing } from "~/components/workspace/access";
+import { Timeline } from "~/components/workspace/timeline";
+import { UpdateNote } from "~/components/workspace/update-note";
 import { duration, plural, sentence, since, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";

@@ -17,10 +17,18 @@ import { Link, useLocation, useSearch } from "wouter";
 import { firstSearch, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/agent/path-mark";
-import { RowApps } from "~/components/workspace/row-apps";
-import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/ui/status";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { cx } from "~/components/ui/cx";
+import { Empty } from "~/components/ui/empty";
+import { Icon } from "~/components/ui/icon";
 import { inputClass, Select } from "~/components/ui/input";
-import { Ago, Badge, Button, Card, cx, Empty, Icon, LinkButton, Page, Pending } from "~/components/ui/ui";
+import { LinkButton } from "~/components/ui/link-button";
+import { Page } from "~/components/ui/page";
+import { Pending } from "~/components/ui/pending";
+import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/ui/status";
 import { isOwner, mayEditTemplates, useMe } from "~/components/ui/user";
 import {
   ActionDialogs,
@@ -29,6 +37,7 @@ import {
   PrimaryAction,
   useWorkspaceActions,
 } from "~/components/workspace/actions";
+import { RowApps } from "~/components/workspace/row-apps";
 import { columns as allColumns, defaultColumns, tracks } from "~/lib/columns";
 import { plural } from "~/lib/format";
 import { useDebounced, useMedia, useTitle } from "~/lib/hooks";

@@ -5,14 +5,22 @@ import { useState } from "react";
 import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserDeviceRequest, UpdateUserDeviceRequest, UserDevice, WireGuardGateway } from "~/api/types";
-import { day, lifetimeName } from "~/lib/format";
-import { fileName, isKey, newPair, wgQuick } from "~/lib/wireguard";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyButton } from "~/components/ui/copy";
+import { cx } from "~/components/ui/cx";
 import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
 import { Checkbox, Field, inputClass, Select, TextField, useFields } from "~/components/ui/form";
+import { IconButton } from "~/components/ui/icon-button";
+import { Note } from "~/components/ui/note";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Badge, Button, Card, cx, Empty, IconButton, Note, Pending } from "~/components/ui/ui";
+import { day, lifetimeName } from "~/lib/format";
+import { fileName, isKey, newPair, wgQuick } from "~/lib/wireguard";
 
 const serves = (g: WireGuardGateway | undefined) => g !== undefined && (g.enabled || g.regions.length > 0);
 

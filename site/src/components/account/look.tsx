@@ -3,9 +3,10 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { TerminalFont, UpdateUserAppearanceRequest, UserAppearance } from "~/api/types";
+import { Card } from "~/components/ui/card";
 import { Field, Form, Select } from "~/components/ui/form";
+import { Pending } from "~/components/ui/pending";
 import { setTheme, type Theme, useTheme } from "~/components/ui/theme";
-import { Card, Pending } from "~/components/ui/ui";
 
 const themes: Record<Theme, string> = { system: "System", light: "Light", dark: "Dark" };
 const fonts: Record<TerminalFont, string> = {

@@ -3,8 +3,10 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { NotificationPreference, NotificationTemplate, UpdateUserNotificationPreferences } from "~/api/types";
+import { Card } from "~/components/ui/card";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox } from "~/components/ui/form";
-import { Card, ErrorNote, Pending } from "~/components/ui/ui";
+import { Pending } from "~/components/ui/pending";
 
 // groupsOf returns the templates by their groups, in order.
 export function groupsOf(templates: NotificationTemplate[]): [string, NotificationTemplate[]][] {

@@ -3,9 +3,11 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { QuietHours as Hours, UpdateQuietHoursRequest } from "~/api/types";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Field, Form, Select, TextField } from "~/components/ui/form";
-import { Button, Card, Pending } from "~/components/ui/ui";
+import { Pending } from "~/components/ui/pending";
 import { zones } from "~/components/workspace/settings";
 
 // QuietHours are when the user's workspaces stop, if a template requires that on some days.

@@ -5,11 +5,18 @@ import { type ComponentProps, useState } from "react";
 import { segment, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { CreateUserSecretRequest, UpdateUserSecretRequest, UserSecret } from "~/api/types";
-import { DocsLink } from "~/components/ui/docs-link";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { cx } from "~/components/ui/cx";
 import { Confirm, FormDialog } from "~/components/ui/dialog";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
 import { Checkbox, Field, inputClass, TextField, useFields } from "~/components/ui/form";
+import { IconButton } from "~/components/ui/icon-button";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Badge, Button, Card, cx, Empty, IconButton, Pending } from "~/components/ui/ui";
 
 export function UserSecrets() {
   const secrets = useQuery(queries.secrets());

@@ -5,8 +5,14 @@ import { useState } from "react";
 import { segment, send } from "~/api/client";
 import { ask } from "~/api/queries";
 import type { User, UserSession } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm, DoneDialog } from "~/components/ui/dialog";
-import { Ago, Badge, Button, Card, Empty, IconButton, Pending } from "~/components/ui/ui";
+import { Empty } from "~/components/ui/empty";
+import { IconButton } from "~/components/ui/icon-button";
+import { Pending } from "~/components/ui/pending";
 
 const sessionsOf = (user: string) => ask<UserSession[]>(["sessions", user], `users/${segment(user)}/sessions`);
 

@@ -11,14 +11,21 @@ import type {
   UpdateUserSSHKeyRequest,
   UserSSHKey,
 } from "~/api/types";
-import { day, lifetimeName } from "~/lib/format";
-import { isPrivateKey, sshCommand } from "~/lib/ssh-key";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyLine } from "~/components/ui/copy";
+import { cx } from "~/components/ui/cx";
 import { Confirm, FormDialog } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
 import { Checkbox, Field, inputClass, Select, TextField, useFields } from "~/components/ui/form";
+import { IconButton } from "~/components/ui/icon-button";
+import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Badge, Button, Card, cx, Empty, IconButton, Pending } from "~/components/ui/ui";
+import { day, lifetimeName } from "~/lib/format";
+import { isPrivateKey, sshCommand } from "~/lib/ssh-key";
 
 const over = (k: UserSSHKey) => k.expires_at !== null && Date.parse(k.expires_at) <= Date.now();
 

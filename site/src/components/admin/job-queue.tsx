@@ -7,14 +7,18 @@ import { send } from "~/api/client";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { orgPath } from "~/api/queries";
 import type { ProvisionerJob } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { Pager } from "~/components/ui/pager";
+import { Pending } from "~/components/ui/pending";
+import { jobTone } from "~/components/ui/status";
+import { Table } from "~/components/ui/table";
+import { Tags } from "~/components/ui/tags";
 import { duration, since, words } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
-import { Pager } from "~/components/ui/pager";
-import { jobTone } from "~/components/ui/status";
-import { Table } from "~/components/ui/table";
-import { Badge, Button, Card, Pending, Tags } from "~/components/ui/ui";
 
 export function JobQueue({ organization }: { organization?: string | undefined }) {
   const [all, showAll] = useState(false);

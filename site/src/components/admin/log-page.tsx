@@ -5,12 +5,16 @@ import { type ReactNode, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { segment } from "~/api/client";
 import { logPageSize } from "~/api/queries";
+import { Button, buttonClass } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
+import { SearchInput } from "~/components/ui/form";
+import { Page } from "~/components/ui/page";
+import { Pager } from "~/components/ui/pager";
+import { Pending } from "~/components/ui/pending";
 import { plural } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
-import { DocsLink } from "~/components/ui/docs-link";
-import { SearchInput } from "~/components/ui/form";
-import { Pager } from "~/components/ui/pager";
-import { Button, buttonClass, Card, Empty, Page, Pending } from "~/components/ui/ui";
 
 // useLogSearch keeps the search and the page in the address, so that a link shows the same rows.
 export function useLogSearch() {

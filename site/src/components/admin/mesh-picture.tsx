@@ -1,9 +1,9 @@
 import type { ReactNode } from "react";
 import type { MeshPeer, MeshServerLink, PeerPath } from "~/api/types";
+import { cx } from "~/components/ui/cx";
 import { duration, plural } from "~/lib/format";
 import { useMedia } from "~/lib/hooks";
 import { layout } from "~/lib/mesh-layout";
-import { cx } from "~/components/ui/ui";
 
 const fills: Record<MeshPeer["kind"], string> = {
   server: "fill-accent",

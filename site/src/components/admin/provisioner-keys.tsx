@@ -5,14 +5,21 @@ import { useState } from "react";
 import { post, segment, send } from "~/api/client";
 import { orgPath, queries } from "~/api/queries";
 import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
-import { sh } from "~/lib/shell";
-import { DocsLink } from "~/components/ui/docs-link";
+import { Ago } from "~/components/ui/ago";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { CopyLine } from "~/components/ui/copy";
 import { Confirm, DoneDialog, FormDialog } from "~/components/ui/dialog";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
 import { TextField } from "~/components/ui/form";
+import { IconButton } from "~/components/ui/icon-button";
+import { Note } from "~/components/ui/note";
+import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
+import { Tags } from "~/components/ui/tags";
 import { parseTags, TagsInput } from "~/components/ui/tags-input";
-import { Ago, Button, Card, Empty, IconButton, Note, Pending, Tags } from "~/components/ui/ui";
+import { sh } from "~/lib/shell";
 
 export function ProvisionerKeys({ organization }: { organization?: string | undefined }) {
   const keys = useQuery(queries.provisionerKeys(organization));

@@ -1,8 +1,12 @@
 // The servers of the deployment, their links, and what to do about them.
 import type { HealthSeverity, ServerHealth, ServerLink } from "~/api/types";
-import { duration } from "~/lib/format";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { Note } from "~/components/ui/note";
 import { Table } from "~/components/ui/table";
-import { Ago, Badge, Card, Note, type Tone } from "~/components/ui/ui";
+import type { Tone } from "~/components/ui/tone";
+import { duration } from "~/lib/format";
 
 const noteTones: Record<HealthSeverity, "warn" | "bad"> = { ok: "warn", warning: "warn", error: "bad" };
 

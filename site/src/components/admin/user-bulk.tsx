@@ -4,12 +4,12 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { ask, orgPath, queries } from "~/api/queries";
 import type { Group, PatchGroupRequest, User } from "~/api/types";
-import { plural } from "~/lib/format";
-import { messageOf, toast } from "~/lib/toasts";
+import { Button } from "~/components/ui/button";
 import { FormDialog } from "~/components/ui/dialog";
 import { Field, Select } from "~/components/ui/form";
-import { Button } from "~/components/ui/ui";
 import { mayManage, useMe } from "~/components/ui/user";
+import { plural } from "~/lib/format";
+import { messageOf, toast } from "~/lib/toasts";
 
 type Doing = "suspend" | "activate" | "organization" | "group";
 

@@ -5,13 +5,17 @@ import { useState } from "react";
 import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent, WorkspaceApp } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { Button, buttonClass } from "~/components/ui/button";
+import { cx } from "~/components/ui/cx";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Icon } from "~/components/ui/icon";
+import { Item, Menu } from "~/components/ui/menu";
+import { useMe } from "~/components/ui/user";
 import { derived, editorLink, jetbrainsLink, sshHost, zedLink } from "~/lib/editors";
 import { appLink, opens, plainText, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { useRegion } from "~/lib/region";
-import { Item, Menu } from "~/components/ui/menu";
-import { useMe } from "~/components/ui/user";
-import { Badge, Button, buttonClass, cx, ErrorNote, Icon } from "~/components/ui/ui";
 
 export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: WorkspaceAgent; enabled: boolean }) {
   const host = useQuery(queries.appsHost()).data?.host ?? "";

@@ -2,19 +2,23 @@
 import { Tabs } from "radix-ui";
 import { type ReactNode, useState } from "react";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
-import { duration, sentence, since } from "~/lib/format";
+import { Ago } from "~/components/ui/ago";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Facts } from "~/components/ui/facts";
+import { agentsIn, agentTrouble, Dot } from "~/components/ui/status";
+import { useMe } from "~/components/ui/user";
+import { duration, sentence, since } from "~/lib/format";
 import { Apps } from "./apps";
 import { Connect } from "./connect";
-import { AgentLogs } from "./logs";
-import { Ports } from "./ports";
 import { ConnectionPath } from "./connection-path";
 import { DevContainers } from "./dev-containers";
 import { ExternalAgent } from "./external-agent";
+import { AgentLogs } from "./logs";
 import { Metadata } from "./metadata";
-import { agentsIn, agentTrouble, Dot } from "~/components/ui/status";
-import { Ago, Badge, Button, Card, Facts } from "~/components/ui/ui";
-import { useMe } from "~/components/ui/user";
+import { Ports } from "./ports";
 
 const statusTone = { connected: "ok", connecting: "accent", disconnected: "bad", timeout: "bad" } as const;
 

@@ -4,14 +4,14 @@ import { type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
+import { CopyLine } from "~/components/ui/copy";
+import { cx } from "~/components/ui/cx";
+import { DocsLink } from "~/components/ui/docs-link";
+import { useMe } from "~/components/ui/user";
 import { installCommand, systemOf, systems } from "~/lib/downloads";
 import { sshHost } from "~/lib/editors";
 import { paths } from "~/lib/path";
 import { sh } from "~/lib/shell";
-import { CopyLine } from "~/components/ui/copy";
-import { DocsLink } from "~/components/ui/docs-link";
-import { cx } from "~/components/ui/ui";
-import { useMe } from "~/components/ui/user";
 
 export function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
   const ssh = useQuery(queries.sshConfig()).data;

@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { measured, queries } from "~/api/queries";
 import type { MeshClient, Workspace, WorkspaceAgent } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { ErrorNote } from "~/components/ui/error-note";
 import { bytes, duration } from "~/lib/format";
 import { nearest } from "./path-mark";
-import { Ago, ErrorNote } from "~/components/ui/ui";
 
 // ConnectionPath draws the direct and the relayed path from the user's computers to an agent.
 export function ConnectionPath({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {

@@ -4,10 +4,12 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { AgentDevcontainer, DevcontainerStatus, WorkspaceAgent } from "~/api/types";
-import { sentence } from "~/lib/format";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
 import { Confirm } from "~/components/ui/dialog";
+import { Pending } from "~/components/ui/pending";
 import { Dot } from "~/components/ui/status";
-import { Badge, Button, Pending } from "~/components/ui/ui";
+import { sentence } from "~/lib/format";
 
 const tones: Record<DevcontainerStatus, "ok" | "accent" | "bad" | "plain"> = {
   running: "ok",

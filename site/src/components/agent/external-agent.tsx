@@ -3,8 +3,9 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { Workspace, WorkspaceAgent } from "~/api/types";
+import { Button } from "~/components/ui/button";
 import { CopyLine } from "~/components/ui/copy";
-import { Button, Pending } from "~/components/ui/ui";
+import { Pending } from "~/components/ui/pending";
 
 export function ExternalAgent({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
   const [shown, setShown] = useState(false);

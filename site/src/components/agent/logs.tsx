@@ -1,11 +1,12 @@
 import { useCallback, useMemo, useState } from "react";
 import { useAgentLog } from "~/api/logs";
 import type { AgentLogSource, WorkspaceAgent } from "~/api/types";
-import { plural } from "~/lib/format";
 import { LogText, useWrap, WrapButton, wrapped } from "~/components/log/line";
 import { LogScroller } from "~/components/log/scroller";
+import { cx } from "~/components/ui/cx";
 import { Select } from "~/components/ui/form";
-import { cx, Icon } from "~/components/ui/ui";
+import { Icon } from "~/components/ui/icon";
+import { plural } from "~/lib/format";
 
 const SourceName = ({ of: s }: { of: AgentLogSource | undefined }) => (
   <span className="flex w-[112px] shrink-0 items-center gap-[4px] text-[#8791a3] max-sm:w-[72px]">

@@ -1,8 +1,8 @@
 import { useEffect, useState } from "react";
 import { retryDelay } from "~/api/client";
 import type { AgentMetadata } from "~/api/types";
+import { cx } from "~/components/ui/cx";
 import { ago } from "~/lib/format";
-import { cx } from "~/components/ui/ui";
 
 // Metadata shows the values that an agent keeps fresh.
 export function Metadata({ agent }: { agent: string }) {

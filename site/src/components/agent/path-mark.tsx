@@ -1,7 +1,7 @@
 import type { MeshPeer, WorkspaceBuild } from "~/api/types";
-import { duration } from "~/lib/format";
+import { Badge } from "~/components/ui/badge";
 import { agentsOf } from "~/components/ui/status";
-import { Badge } from "~/components/ui/ui";
+import { duration } from "~/lib/format";
 
 // nearest is the relay that an agent reports as its preferred one.
 export function nearest(build: WorkspaceBuild): { region: string; ms: number } | undefined {

@@ -13,12 +13,15 @@ import type {
   Workspace,
   WorkspaceAgent,
 } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { Button, buttonClass } from "~/components/ui/button";
+import { CopyButton, CopyLine } from "~/components/ui/copy";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Select } from "~/components/ui/form";
+import { Pending } from "~/components/ui/pending";
 import { portLink } from "~/lib/links";
 import { useRegion } from "~/lib/region";
 import { sh } from "~/lib/shell";
-import { CopyButton, CopyLine } from "~/components/ui/copy";
-import { Select } from "~/components/ui/form";
-import { Badge, Button, buttonClass, ErrorNote, Pending } from "~/components/ui/ui";
 
 // Levels of sharing, each open to more users than the one before.
 export const levels: { level: AppShare; who: string }[] = [

@@ -1,10 +1,13 @@
 import { useMemo } from "react";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { cx } from "~/components/ui/cx";
+import { Empty } from "~/components/ui/empty";
 import { type Change, changes, hunks, type Line } from "~/lib/diff";
 import { plural } from "~/lib/format";
 import { coloured, type Piece } from "~/lib/hcl";
 import type { File } from "~/lib/tar";
 import { CodeLine } from "./line";
-import { Badge, Card, cx, Empty } from "~/components/ui/ui";
 
 const tones = { added: "ok", removed: "bad", changed: "accent" } as const;
 const signs = { same: " ", added: "+", removed: "−" };

@@ -3,12 +3,15 @@ import { useQuery } from "@tanstack/react-query";
 import { FileText } from "lucide-react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { getBytes } from "~/api/client";
+import { cx } from "~/components/ui/cx";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Loading } from "~/components/ui/loading";
+import { Note } from "~/components/ui/note";
 import type { Position } from "~/lib/diagnostic";
 import { bytes } from "~/lib/format";
 import { coloured, type Piece } from "~/lib/hcl";
 import { readTar } from "~/lib/tar";
 import { CodeLine } from "./line";
-import { cx, ErrorNote, Loading, Note } from "~/components/ui/ui";
 
 // An archive never changes, so a cached one is always fresh.
 export const useFiles = (file: string | undefined) =>

@@ -4,12 +4,12 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useDeferredValue, useEffect, useMemo, useState } from "react";
 import type { Followed } from "~/api/logs";
 import type { JobLog, ProvisionerJob } from "~/api/types";
+import { cx } from "~/components/ui/cx";
 import { duration } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { type Row, rows as rowsOf, type Section, sections } from "~/lib/sections";
 import { LogText, useWrap, WrapButton, wrapped } from "./line";
 import { LogScroller } from "./scroller";
-import { cx } from "~/components/ui/ui";
 
 const idOf = (row: Row) => ("line" in row ? row.line : `s${row.index}`);
 

@@ -1,8 +1,8 @@
 import { WrapText } from "lucide-react";
 import { memo, useState } from "react";
 import type { LogLevel } from "~/api/types";
+import { cx } from "~/components/ui/cx";
 import { ansi } from "~/lib/ansi";
-import { cx } from "~/components/ui/ui";
 
 const levels: Record<LogLevel, string> = {
   trace: "opacity-70",

@@ -2,7 +2,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown } from "lucide-react";
 import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
-import { cx } from "~/components/ui/ui";
+import { cx } from "~/components/ui/cx";
 
 const lineHeight = 20; // px, of a row that is not wrapped
 

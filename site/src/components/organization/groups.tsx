@@ -12,13 +12,22 @@ import type {
   PatchGroupRequest,
   ReducedUser,
 } from "~/api/types";
+import { Avatar } from "~/components/ui/avatar";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { Confirm, FormDialog } from "~/components/ui/dialog";
+import { Empty } from "~/components/ui/empty";
+import { Form, TextField, useFields } from "~/components/ui/form";
+import { Icon } from "~/components/ui/icon";
+import { IconButton } from "~/components/ui/icon-button";
+import { LinkButton } from "~/components/ui/link-button";
+import { Note } from "~/components/ui/note";
+import { Pager } from "~/components/ui/pager";
+import { Pending } from "~/components/ui/pending";
+import { Table } from "~/components/ui/table";
 import { plural } from "~/lib/format";
 import { paths } from "~/lib/path";
-import { Confirm, FormDialog } from "~/components/ui/dialog";
-import { Form, TextField, useFields } from "~/components/ui/form";
-import { Pager } from "~/components/ui/pager";
-import { Table } from "~/components/ui/table";
-import { Avatar, Badge, Button, Card, Empty, Icon, IconButton, LinkButton, Note, Pending } from "~/components/ui/ui";
 import { Person, UserInput } from "./user-input";
 
 interface GroupsProps {

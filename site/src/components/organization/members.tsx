@@ -10,15 +10,22 @@ import type {
   OrganizationMember,
   UpdateRolesRequest,
 } from "~/api/types";
-import { useDebounced } from "~/lib/hooks";
-import { summary } from "~/lib/permissions";
+import { Ago } from "~/components/ui/ago";
+import { Avatar } from "~/components/ui/avatar";
+import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm, FormDialog } from "~/components/ui/dialog";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox, SearchInput } from "~/components/ui/form";
 import { Item, MoreMenu } from "~/components/ui/menu";
 import { Pager } from "~/components/ui/pager";
+import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
-import { Ago, Avatar, Badge, Button, Card, Empty, ErrorNote, Pending } from "~/components/ui/ui";
 import { useMe } from "~/components/ui/user";
+import { useDebounced } from "~/lib/hooks";
+import { summary } from "~/lib/permissions";
 import { Person, UserInput } from "./user-input";
 
 type Asking = { what: "roles" | "remove"; member: OrganizationMember } | { what: "add" } | null;

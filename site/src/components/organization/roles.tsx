@@ -5,14 +5,19 @@ import { Link, useLocation } from "wouter";
 import { segment, send } from "~/api/client";
 import { orgPath, queries } from "~/api/queries";
 import type { AssignableRole, CustomRoleRequest, Organization } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { Confirm } from "~/components/ui/dialog";
+import { Empty } from "~/components/ui/empty";
+import { Facts } from "~/components/ui/facts";
+import { Checkbox, Form, TextField, useFields } from "~/components/ui/form";
+import { LinkButton } from "~/components/ui/link-button";
+import { Item, MoreMenu } from "~/components/ui/menu";
+import { Pending } from "~/components/ui/pending";
+import { Table } from "~/components/ui/table";
 import { plural } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { described, keysOf, kinds, permissionsOf, summary } from "~/lib/permissions";
-import { Confirm } from "~/components/ui/dialog";
-import { Checkbox, Form, TextField, useFields } from "~/components/ui/form";
-import { Item, MoreMenu } from "~/components/ui/menu";
-import { Table } from "~/components/ui/table";
-import { Badge, Card, Empty, Facts, LinkButton, Pending } from "~/components/ui/ui";
 
 interface RolesProps {
   organization: Organization;

@@ -4,12 +4,16 @@ import { useLocation } from "wouter";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { Organization, UpdateOrganizationRequest, WorkspaceSharingSettings } from "~/api/types";
-import { fullTime } from "~/lib/format";
-import { paths } from "~/lib/path";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Facts } from "~/components/ui/facts";
 import { Form, TextField, useFields } from "~/components/ui/form";
-import { Button, Card, ErrorNote, Facts, Pending } from "~/components/ui/ui";
+import { Pending } from "~/components/ui/pending";
+import { fullTime } from "~/lib/format";
+import { paths } from "~/lib/path";
 
 type Fields = ReturnType<
   typeof useFields<{ name: string; display_name: string; description: string; icon: string }>

@@ -6,10 +6,14 @@ import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { organizationSync, syncOf, type SyncPlace, syncQueries } from "~/api/sync";
 import type { GroupSyncSettings, Organization, OrganizationSyncSettings, RoleSyncSettings } from "~/api/types";
-import { type MappingRow, mappingOf, nothing, rowsOf } from "~/lib/mapping";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox, Form, Input, Select, TextField } from "~/components/ui/form";
-import { Button, Card, ErrorNote, IconButton, Pending } from "~/components/ui/ui";
+import { IconButton } from "~/components/ui/icon-button";
+import { Pending } from "~/components/ui/pending";
+import { type MappingRow, mappingOf, nothing, rowsOf } from "~/lib/mapping";
 
 // Target is something that a value of a claim can give.
 interface Target {

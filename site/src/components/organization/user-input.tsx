@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { queries } from "~/api/queries";
-import { useDebounced } from "~/lib/hooks";
 import { Suggesting } from "~/components/ui/suggesting";
+import { useDebounced } from "~/lib/hooks";
 
 interface UserInputProps {
   label: string;

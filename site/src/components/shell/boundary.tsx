@@ -1,5 +1,6 @@
 import { Component, type ReactNode } from "react";
-import { Button, Empty } from "~/components/ui/ui";
+import { Button } from "~/components/ui/button";
+import { Empty } from "~/components/ui/empty";
 import { Unloaded } from "./unloaded";
 
 // Boundary contains a page that throws. Navigating elsewhere resets it.

@@ -1,8 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { queries } from "~/api/queries";
+import { Icon } from "~/components/ui/icon";
 import Banners from "./banners";
-import { Icon } from "~/components/ui/ui";
 
 // Front is the frame of the pages for people who are not signed in.
 export function Front({ title, children }: { title: string; children: ReactNode }) {

@@ -4,9 +4,10 @@ import { Bell, CheckCheck, Inbox as InboxIcon, Settings } from "lucide-react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { InboxNotification, UpdateInboxNotificationReadStatusRequest } from "~/api/types";
-import { paths } from "~/lib/path";
+import { Ago } from "~/components/ui/ago";
+import { cx } from "~/components/ui/cx";
 import { Item, Menu, MenuLabel, Separator } from "~/components/ui/menu";
-import { Ago, cx } from "~/components/ui/ui";
+import { paths } from "~/lib/path";
 
 // Notifications that the bell's menu lists.
 const shown = 7;

@@ -1,7 +1,8 @@
 import { useMutation } from "@tanstack/react-query";
 import { segment, send } from "~/api/client";
 import type { OrganizationInvitation } from "~/api/types";
-import { Button, ErrorNote } from "~/components/ui/ui";
+import { Button } from "~/components/ui/button";
+import { ErrorNote } from "~/components/ui/error-note";
 
 // Invitations asks the user to accept or decline invitations to organizations.
 export default function Invitations({ of }: { of: OrganizationInvitation[] }) {

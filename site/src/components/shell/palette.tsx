@@ -6,15 +6,15 @@ import { useLocation } from "wouter";
 import type { Action } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
+import { cx } from "~/components/ui/cx";
+import { agentsOf } from "~/components/ui/status";
+import { setTheme } from "~/components/ui/theme";
+import { mayEditTemplates, useMe } from "~/components/ui/user";
+import { ActionDialogs, asks, can, useWorkspaceActions } from "~/components/workspace/actions";
 import { useDebounced } from "~/lib/hooks";
 import { type Entry, found } from "~/lib/palette";
 import { pathOf, paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
-import { agentsOf } from "~/components/ui/status";
-import { setTheme } from "~/components/ui/theme";
-import { cx } from "~/components/ui/ui";
-import { mayEditTemplates, useMe } from "~/components/ui/user";
-import { ActionDialogs, asks, can, useWorkspaceActions } from "~/components/workspace/actions";
 
 export interface PaletteProps {
   pages: { to: string; label: string }[];

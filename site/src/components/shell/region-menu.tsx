@@ -2,10 +2,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Check, Globe } from "lucide-react";
 import { useEffect, useState } from "react";
+import { IconButton } from "~/components/ui/icon-button";
+import { Item, Menu, MenuLabel, Separator } from "~/components/ui/menu";
 import { setRegion } from "~/lib/region";
 import { automatic, choose, chosen, listPlaces, measure, pick, remember, type Place } from "~/lib/regions";
-import { Item, Menu, MenuLabel, Separator } from "~/components/ui/menu";
-import { IconButton } from "~/components/ui/ui";
 
 const lookEvery = 15_000; // ms: no event announces that a region is lost
 const none: Place[] = [];

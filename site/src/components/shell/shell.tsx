@@ -26,17 +26,20 @@ import {
 import { Link, useLocation } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
+import { Avatar } from "~/components/ui/avatar";
+import { cx } from "~/components/ui/cx";
+import { Icon } from "~/components/ui/icon";
+import { IconButton } from "~/components/ui/icon-button";
+import { Item, loadMenus, Menu, MenuLabel, Separator } from "~/components/ui/menu";
+import { adoptTheme, setTheme, type Theme, useTheme } from "~/components/ui/theme";
+import { Toasts } from "~/components/ui/toasts";
+import { isOwner, mayReadLogs, mayReadUsers, useMe } from "~/components/ui/user";
 import { useAnnounced } from "~/lib/hooks";
 import { dialogIsOpen, shortcutOf } from "~/lib/keys";
 import { paths } from "~/lib/path";
 import { toast } from "~/lib/toasts";
 import { InboxMenu } from "./inbox";
-import { Item, loadMenus, Menu, MenuLabel, Separator } from "~/components/ui/menu";
 import type { PaletteProps } from "./palette";
-import { Toasts } from "~/components/ui/toasts";
-import { adoptTheme, setTheme, type Theme, useTheme } from "~/components/ui/theme";
-import { Avatar, cx, Icon, IconButton } from "~/components/ui/ui";
-import { isOwner, mayReadLogs, mayReadUsers, useMe } from "~/components/ui/user";
 
 const Help = lazy(() => import("./support-links"));
 const Banners = lazy(() => import("./banners"));

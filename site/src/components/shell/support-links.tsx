@@ -3,9 +3,9 @@ import { useQuery } from "@tanstack/react-query";
 import { BookOpen, Bug, LifeBuoy, MessageSquare, Star } from "lucide-react";
 import type { ReactNode } from "react";
 import { queries } from "~/api/queries";
-import { paths } from "~/lib/path";
+import { Icon } from "~/components/ui/icon";
 import { Item, Separator } from "~/components/ui/menu";
-import { Icon } from "~/components/ui/ui";
+import { paths } from "~/lib/path";
 
 const icons: Record<string, ReactNode> = {
   "": <LifeBuoy />,

@@ -1,7 +1,8 @@
 // What stands in for a page whose code cannot be loaded: the server was updated, does not answer, or has just ended
 // while another one behind the same load balancer answers.
 import { useEffect, useState } from "react";
-import { Button, Empty } from "~/components/ui/ui";
+import { Button } from "~/components/ui/button";
+import { Empty } from "~/components/ui/empty";
 
 const every = 1000; // ms between questions to a server that does not answer
 

@@ -5,9 +5,10 @@ import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { candidatesOfTemplate } from "~/api/sharing";
 import type { Template, UpdateTemplateACLRequest } from "~/api/types";
+import { Card } from "~/components/ui/card";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox } from "~/components/ui/form";
 import { type Change, Sharing } from "~/components/ui/sharing";
-import { Card, ErrorNote } from "~/components/ui/ui";
 
 const roles = {
   use: "See the template and create workspaces from it.",

@@ -5,10 +5,15 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { ask } from "~/api/queries";
 import type { TemplateConsent, Workspace } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
+import { Note } from "~/components/ui/note";
+import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
-import { Ago, Button, Card, Empty, Note, Pending } from "~/components/ui/ui";
 
 const given = ask<TemplateConsent[]>(["template-consents"], "users/me/template-consents");
 

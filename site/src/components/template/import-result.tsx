@@ -1,12 +1,14 @@
 // An import: its log, live, and when it fails the error at its place in the template.
 import { type Followed, useVersionLog } from "~/api/logs";
 import type { JobLog, ProvisionerJob, TemplateVersion } from "~/api/types";
-import { sentence } from "~/lib/format";
-import { type Position, problemsOf } from "~/lib/diagnostic";
 import { Excerpt } from "~/components/code/files";
 import { JobLogView } from "~/components/log/job";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { Note } from "~/components/ui/note";
 import { jobTone } from "~/components/ui/status";
-import { Badge, Card, Note } from "~/components/ui/ui";
+import { type Position, problemsOf } from "~/lib/diagnostic";
+import { sentence } from "~/lib/format";
 
 // failuresOf lists the places in the template that an import failed at.
 export const failuresOf = ({ status, error }: ProvisionerJob, log: JobLog[]): Position[] =>

@@ -2,10 +2,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { queries } from "~/api/queries";
 import type { Template, TemplateIntervalReport } from "~/api/types";
-import { duration, plural } from "~/lib/format";
+import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
+import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
-import { Card, Empty, Pending } from "~/components/ui/ui";
+import { duration, plural } from "~/lib/format";
 
 const days = 30;
 

@@ -5,10 +5,11 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { Template } from "~/api/types";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Table } from "~/components/ui/table";
-import { Button, Card } from "~/components/ui/ui";
 import { useTemplatePermissions } from "~/components/ui/user";
 
 export default function TemplatePrebuilds({ template: t }: { template: Template }) {

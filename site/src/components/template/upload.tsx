@@ -3,10 +3,14 @@ import { useQuery } from "@tanstack/react-query";
 import { FolderUp } from "lucide-react";
 import { type DragEvent, useEffect, useRef, useState } from "react";
 import { queries } from "~/api/queries";
+import { cx } from "~/components/ui/cx";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Choice } from "~/components/ui/form";
+import { Icon } from "~/components/ui/icon";
+import { Note } from "~/components/ui/note";
+import { Pending } from "~/components/ui/pending";
 import { bytes, plural } from "~/lib/format";
 import { type File as Packed, wanted, writeTar } from "~/lib/tar";
-import { Choice } from "~/components/ui/form";
-import { cx, ErrorNote, Icon, Note, Pending } from "~/components/ui/ui";
 
 export type Source = { kind: "folder"; name: string; archive: Blob } | { kind: "starter"; id: string };
 

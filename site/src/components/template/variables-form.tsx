@@ -3,7 +3,7 @@ import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { VariableValue } from "~/api/types";
 import { Form, TextField } from "~/components/ui/form";
-import { Pending } from "~/components/ui/ui";
+import { Pending } from "~/components/ui/pending";
 
 interface Props {
   version: string;

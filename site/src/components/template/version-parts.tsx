@@ -2,8 +2,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { queries } from "~/api/queries";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Icon } from "~/components/ui/icon";
+import { Loading } from "~/components/ui/loading";
 import { mono, Table } from "~/components/ui/table";
-import { Badge, Card, Empty, ErrorNote, Icon, Loading } from "~/components/ui/ui";
 
 const Markdown = lazy(() => import("~/components/ui/markdown"));
 

@@ -2,12 +2,13 @@
 import { Accessibility, AArrowDown, AArrowUp, Columns2, Keyboard, Plus, Search } from "lucide-react";
 import { lazy, type ReactNode, type RefObject, Suspense, useEffect, useState } from "react";
 import { Link } from "wouter";
-import { paths } from "~/lib/path";
+import { CopyButton } from "~/components/ui/copy";
+import { cx } from "~/components/ui/cx";
+import { IconButton } from "~/components/ui/icon-button";
 import { shortcutOf } from "~/lib/keys";
+import { paths } from "~/lib/path";
 import type { Report } from "~/lib/terminal";
 import { keepSettings, type Settings } from "~/lib/terminal-settings";
-import { CopyButton } from "~/components/ui/copy";
-import { cx, IconButton } from "~/components/ui/ui";
 
 const Shortcuts = lazy(() => import("~/components/ui/shortcuts"));
 

@@ -3,11 +3,11 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { queries } from "~/api/queries";
 import type { WorkspaceAgent } from "~/api/types";
-import type { Command } from "~/lib/terminal-keys";
-import { attach, type Opened, openTerminal, type Report, themeOf } from "~/lib/terminal";
-import type { Settings } from "~/lib/terminal-settings";
+import { cx } from "~/components/ui/cx";
 import { useDark } from "~/components/ui/theme";
-import { cx } from "~/components/ui/ui";
+import { attach, type Opened, openTerminal, type Report, themeOf } from "~/lib/terminal";
+import type { Command } from "~/lib/terminal-keys";
+import type { Settings } from "~/lib/terminal-settings";
 
 interface Props {
   agent: WorkspaceAgent;

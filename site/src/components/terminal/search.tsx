@@ -1,8 +1,8 @@
 // The search in what a terminal shows and has shown.
 import { ChevronDown, ChevronUp, X } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
+import { IconButton } from "~/components/ui/icon-button";
 import type { Matches, Opened } from "~/lib/terminal";
-import { IconButton } from "~/components/ui/ui";
 
 interface Props {
   of: Opened;

@@ -1,7 +1,7 @@
 // The terminals of a page, by tabs. Terminals side by side in one tab are joined.
 import { X } from "lucide-react";
+import { cx } from "~/components/ui/cx";
 import { all, current, type Tabs } from "~/lib/terminal-tabs";
-import { cx } from "~/components/ui/ui";
 
 interface Props {
   tabs: Tabs;

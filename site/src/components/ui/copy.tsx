@@ -1,6 +1,6 @@
 import { Check, Copy } from "lucide-react";
 import { useState } from "react";
-import { IconButton } from "./ui";
+import { IconButton } from "./icon-button";
 
 // copyText also works on pages without TLS, where browsers offer no clipboard API.
 async function copyText(text: string) {

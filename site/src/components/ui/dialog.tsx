@@ -1,8 +1,8 @@
 // Dialogs use the dialog element: the browser keeps the focus inside, closes on Escape and makes the rest inert.
 import { useMutation } from "@tanstack/react-query";
 import { type ComponentProps, type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { Button } from "./button";
 import { Form, TextField } from "./form";
-import { Button } from "./ui";
 
 function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
   const ref = useRef<HTMLDialogElement>(null);

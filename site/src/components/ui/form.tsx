@@ -2,8 +2,10 @@
 import { type ComponentProps, createContext, type ReactNode, useContext, useId, useRef, useState } from "react";
 import { ApiError } from "~/api/client";
 import { sentence } from "~/lib/format";
+import { Button } from "./button";
+import { cx } from "./cx";
+import { ErrorNote } from "./error-note";
 import { Input } from "./input";
-import { Button, cx, ErrorNote } from "./ui";
 
 export { Input, inputClass, Select } from "./input";
 

@@ -1,6 +1,6 @@
 // Inputs without labels. They are apart from forms, which the first page does not need.
 import type { ComponentProps } from "react";
-import { cx } from "./ui";
+import { cx } from "./cx";
 
 export const inputClass =
   "w-full min-w-0 rounded-md border border-edge bg-panel px-2.5 " +

@@ -13,7 +13,8 @@ import {
 } from "react";
 import { useLocation } from "wouter";
 import { toast } from "~/lib/toasts";
-import { cx, IconButton } from "./ui";
+import { cx } from "./cx";
+import { IconButton } from "./icon-button";
 
 interface MenuProps {
   trigger: ReactElement<TriggerProps>;

@@ -1,4 +1,4 @@
-import { Button } from "./ui";
+import { Button } from "./button";
 
 interface PagerProps {
   page: number; // from 0

@@ -6,10 +6,16 @@ import type { FindCandidates } from "~/api/sharing";
 import type { Group, MinimalUser } from "~/api/types";
 import { plural } from "~/lib/format";
 import { useDebounced } from "~/lib/hooks";
+import { Avatar } from "./avatar";
+import { Button } from "./button";
+import { Card } from "./card";
 import { Confirm, FormDialog } from "./dialog";
+import { Empty } from "./empty";
+import { ErrorNote } from "./error-note";
 import { Choice, Field, SearchInput, Select } from "./form";
+import { IconButton } from "./icon-button";
+import { Pending } from "./pending";
 import { Table } from "./table";
-import { Avatar, Button, Card, Empty, ErrorNote, IconButton, Pending } from "./ui";
 
 // Shared is the answer of the API: users and groups with their roles.
 export interface Shared {

@@ -1,5 +1,7 @@
 import type { Workspace, WorkspaceAgent, WorkspaceBuild, WorkspaceStatus } from "~/api/types";
-import { Badge, cx, type Tone } from "./ui";
+import { Badge } from "./badge";
+import { cx } from "./cx";
+import type { Tone } from "./tone";
 
 const tone: Record<WorkspaceStatus, Tone> = {
   pending: "warn",

@@ -1,7 +1,7 @@
 // Tables: a grid on wide pages, and on narrow ones a list of rows in which each cell follows its column's name
 // (index.css).
 import type { ReactNode } from "react";
-import { cx } from "./ui";
+import { cx } from "./cx";
 
 // Column is one column of a table: its heading, and its cell in each row.
 interface Column<T> {

@@ -1,5 +1,5 @@
 import { Link } from "wouter";
-import { cx } from "./ui";
+import { cx } from "./cx";
 
 // TabsNav links the tabs of a page, each with its own address.
 export function TabsNav({

@@ -1,7 +1,8 @@
 import { X } from "lucide-react";
 import { Link } from "wouter";
 import { dismiss, useToasts } from "~/lib/toasts";
-import { cx, IconButton } from "./ui";
+import { cx } from "./cx";
+import { IconButton } from "./icon-button";
 
 // Toasts shows the messages at the edge of the page. Its regions are always there, so that screen readers announce
 // what appears in them.

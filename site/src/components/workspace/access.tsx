@@ -5,8 +5,8 @@ import { queries } from "~/api/queries";
 import { candidatesOfWorkspace } from "~/api/sharing";
 import type { UpdateWorkspaceACLRequest, Workspace } from "~/api/types";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Note } from "~/components/ui/note";
 import { type Change, Sharing } from "~/components/ui/sharing";
-import { Note } from "~/components/ui/ui";
 import { useMe } from "~/components/ui/user";
 
 const roles = {

@@ -4,11 +4,11 @@ import { CircleStop, CircleUser, Play, RefreshCw, Rocket, Star, Sunrise, Trash2,
 import { lazy, type ReactNode, Suspense, useCallback, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
-import { messageOf, toast } from "~/lib/toasts";
+import { Button } from "~/components/ui/button";
 import { Item, MoreMenu, Separator } from "~/components/ui/menu";
 import { isBusy } from "~/components/ui/status";
-import { Button } from "~/components/ui/ui";
 import { mayEditTemplates, useMe } from "~/components/ui/user";
+import { messageOf, toast } from "~/lib/toasts";
 
 export const ActionDialog = lazy(() => import("./action-dialog"));
 const TransferDialog = lazy(() => import("./transfer-dialog"));

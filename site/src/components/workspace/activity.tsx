@@ -3,9 +3,11 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { lists, pageOf } from "~/api/lists";
 import type { Workspace, WorkspaceBuild } from "~/api/types";
-import { paths } from "~/lib/path";
+import { Ago } from "~/components/ui/ago";
+import { Card } from "~/components/ui/card";
+import { ErrorNote } from "~/components/ui/error-note";
 import { buildReasons, isBusy, jobTone, Dot } from "~/components/ui/status";
-import { Ago, Card, ErrorNote } from "~/components/ui/ui";
+import { paths } from "~/lib/path";
 
 const shown = 6;
 

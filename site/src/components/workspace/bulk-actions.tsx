@@ -3,10 +3,10 @@ import { CircleStop, Play, Rocket, Trash2 } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
+import { Button } from "~/components/ui/button";
+import { Confirm } from "~/components/ui/dialog";
 import { plural } from "~/lib/format";
 import { messageOf, toast } from "~/lib/toasts";
-import { Confirm } from "~/components/ui/dialog";
-import { Button } from "~/components/ui/ui";
 import { can } from "./actions";
 
 interface Bulk {

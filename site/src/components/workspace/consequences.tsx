@@ -3,11 +3,13 @@ import { CalendarClock } from "lucide-react";
 import type { ReactNode } from "react";
 import { Link } from "wouter";
 import type { ScheduledConsequence, Workspace } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { Card } from "~/components/ui/card";
+import { Note } from "~/components/ui/note";
+import { isBusy } from "~/components/ui/status";
 import { shortTime } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { paths } from "~/lib/path";
-import { isBusy } from "~/components/ui/status";
-import { Ago, Card, Note } from "~/components/ui/ui";
 
 // Dormancy tells that a workspace is dormant and what follows. The page's primary action wakes it.
 export function Dormancy({ workspace: w }: { workspace: Workspace }) {

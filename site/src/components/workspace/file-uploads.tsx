@@ -2,10 +2,11 @@
 import { Check } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { upload } from "~/api/files";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { bytes } from "~/lib/format";
 import { messageOf } from "~/lib/toasts";
 import { below } from "~/lib/workspace-files";
-import { Button, Card } from "~/components/ui/ui";
 
 interface Sending {
   id: number;

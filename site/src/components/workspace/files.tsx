@@ -17,17 +17,25 @@ import { Link, useLocation, useSearch } from "wouter";
 import { getBytes, send } from "~/api/client";
 import { contentPath, contentURL, filePath, folder, folderPath } from "~/api/files";
 import type { AgentFile, Workspace, WorkspaceAgent } from "~/api/types";
-import { bytes, plural } from "~/lib/format";
-import { below, crumbsOf, isPicture, nameError, sorted, type SortBy } from "~/lib/workspace-files";
-import { paths } from "~/lib/path";
+import { Code, linesOf, shownBytes } from "~/components/code/files";
+import { Ago } from "~/components/ui/ago";
+import { Button, buttonClass } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { cx } from "~/components/ui/cx";
 import { Confirm, FormDialog } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
-import { Code, linesOf, shownBytes } from "~/components/code/files";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Select, TextField } from "~/components/ui/form";
-import { Uploads, useUploads } from "./file-uploads";
+import { IconButton } from "~/components/ui/icon-button";
+import { Loading } from "~/components/ui/loading";
+import { Note } from "~/components/ui/note";
 import { agentsOf } from "~/components/ui/status";
 import { mono, Table } from "~/components/ui/table";
-import { Ago, Button, buttonClass, Card, cx, Empty, ErrorNote, IconButton, Loading, Note } from "~/components/ui/ui";
+import { bytes, plural } from "~/lib/format";
+import { paths } from "~/lib/path";
+import { below, crumbsOf, isPicture, nameError, sorted, type SortBy } from "~/lib/workspace-files";
+import { Uploads, useUploads } from "./file-uploads";
 
 const pictureLimit = 20 << 20; // bytes of one that is shown
 

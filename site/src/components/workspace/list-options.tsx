@@ -5,10 +5,12 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { UpdateUserPreferencesRequest, UserPreferences } from "~/api/types";
-import { columns as all } from "~/lib/columns";
+import { Button } from "~/components/ui/button";
 import { DoneDialog } from "~/components/ui/dialog";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox, Form, TextField } from "~/components/ui/form";
-import { Button, ErrorNote, IconButton } from "~/components/ui/ui";
+import { IconButton } from "~/components/ui/icon-button";
+import { columns as all } from "~/lib/columns";
 
 interface ListOptionsProps {
   search: string; // the current one

@@ -2,7 +2,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { LogIn } from "lucide-react";
 import { queries } from "~/api/queries";
-import { Badge, buttonClass, Card, ErrorNote, Icon } from "~/components/ui/ui";
+import { Badge } from "~/components/ui/badge";
+import { buttonClass } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Icon } from "~/components/ui/icon";
 import { paths } from "~/lib/path";
 
 // useLogins returns the accounts that a version requires. An event announces one that was linked in another window.

@@ -4,12 +4,17 @@ import { Boxes, CircleCheck, CircleDashed, Plus } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { measured, queries } from "~/api/queries";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { CopyLine } from "~/components/ui/copy";
+import { cx } from "~/components/ui/cx";
+import { DocsLink } from "~/components/ui/docs-link";
+import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
+import { LinkButton } from "~/components/ui/link-button";
 import { installCommand, systemOf } from "~/lib/downloads";
 import { paths } from "~/lib/path";
 import { sh } from "~/lib/shell";
-import { CopyLine } from "~/components/ui/copy";
-import { DocsLink } from "~/components/ui/docs-link";
-import { Button, Card, cx, Empty, ErrorNote, LinkButton } from "~/components/ui/ui";
 
 interface Facts {
   workspaces: number; // the user's own

@@ -3,9 +3,10 @@ import { X } from "lucide-react";
 import { Slider, Switch } from "radix-ui";
 import { Fragment, type ReactNode, useState } from "react";
 import type { PreviewParameter } from "~/api/types";
-import { parseList } from "~/lib/validate";
+import { cx } from "~/components/ui/cx";
 import { Choice, Input, inputClass, Select } from "~/components/ui/form";
-import { cx, Icon } from "~/components/ui/ui";
+import { Icon } from "~/components/ui/icon";
+import { parseList } from "~/lib/validate";
 
 interface Props {
   p: PreviewParameter;

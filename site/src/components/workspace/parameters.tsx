@@ -9,10 +9,15 @@ import type {
   ParameterValue,
   PreviewParameter,
 } from "~/api/types";
+import { Badge } from "~/components/ui/badge";
+import { cx } from "~/components/ui/cx";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Icon } from "~/components/ui/icon";
+import { Loading } from "~/components/ui/loading";
+import { Note } from "~/components/ui/note";
 import { useDebounced } from "~/lib/hooks";
 import { isLocked, validate } from "~/lib/validate";
 import { ParameterInput } from "./parameter-input";
-import { Badge, cx, ErrorNote, Icon, Loading, Note } from "~/components/ui/ui";
 
 const Phrases = lazy(async () => ({ default: (await import("~/components/ui/markdown")).Phrases }));
 

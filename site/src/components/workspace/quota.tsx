@@ -2,9 +2,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { queries } from "~/api/queries";
 import type { WorkspaceQuota } from "~/api/types";
-import { plural } from "~/lib/format";
-import { Badge, Card, Note } from "~/components/ui/ui";
+import { Badge } from "~/components/ui/badge";
+import { Card } from "~/components/ui/card";
+import { Note } from "~/components/ui/note";
 import { useMe } from "~/components/ui/user";
+import { plural } from "~/lib/format";
 
 const credits = (n: number) => plural(n, "credit");
 

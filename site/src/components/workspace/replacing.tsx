@@ -5,8 +5,9 @@ import { useState } from "react";
 import { createBuild, orders, reread } from "~/api/actions";
 import { followBuild } from "~/api/follow";
 import type { Workspace } from "~/api/types";
+import { Button } from "~/components/ui/button";
 import { Confirm } from "~/components/ui/dialog";
-import { Button, Note } from "~/components/ui/ui";
+import { Note } from "~/components/ui/note";
 import { useMe } from "~/components/ui/user";
 
 export default function Replacing({ workspace: w }: { workspace: Workspace }) {

@@ -4,12 +4,13 @@ import { SquareTerminal } from "lucide-react";
 import { openWithToken } from "~/api/actions";
 import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
+import { Icon } from "~/components/ui/icon";
+import { IconButton } from "~/components/ui/icon-button";
+import { agentsOf } from "~/components/ui/status";
 import { appLink, opens, wantsToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { useRegion } from "~/lib/region";
 import { messageOf, toast } from "~/lib/toasts";
-import { agentsOf } from "~/components/ui/status";
-import { Icon, IconButton } from "~/components/ui/ui";
 
 const most = 2; // apps of a row: the workspace's page has all
 

@@ -14,15 +14,20 @@ import type {
   UpdateWorkspaceRequest,
   Workspace,
 } from "~/api/types";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
+import { cx } from "~/components/ui/cx";
+import { DocsLink } from "~/components/ui/docs-link";
+import { ErrorNote } from "~/components/ui/error-note";
+import { Checkbox, Field, Form, Select, TextField } from "~/components/ui/form";
+import { Note } from "~/components/ui/note";
+import { Pending } from "~/components/ui/pending";
+import { isBusy } from "~/components/ui/status";
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
-import { DocsLink } from "~/components/ui/docs-link";
-import { Checkbox, Field, Form, Select, TextField } from "~/components/ui/form";
-import { ParameterForm, useParameters, useSubmit } from "./parameters";
-import { isBusy } from "~/components/ui/status";
-import { Button, Card, cx, ErrorNote, Note, Pending } from "~/components/ui/ui";
 import { ActionDialog } from "./actions";
+import { ParameterForm, useParameters, useSubmit } from "./parameters";
 
 const WorkspaceStates = lazy(() => import("./states"));
 

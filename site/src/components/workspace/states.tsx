@@ -7,13 +7,16 @@ import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
 import { queries } from "~/api/queries";
 import type { RestoreStateRequest, StoredState, Workspace, WorkspaceBuild } from "~/api/types";
-import { bytes, plural, words } from "~/lib/format";
-import { paths } from "~/lib/path";
+import { Ago } from "~/components/ui/ago";
+import { Button } from "~/components/ui/button";
+import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Pending } from "~/components/ui/pending";
 import { isBusy } from "~/components/ui/status";
 import { Table } from "~/components/ui/table";
-import { Ago, Button, Card, Pending } from "~/components/ui/ui";
+import { bytes, plural, words } from "~/lib/format";
+import { paths } from "~/lib/path";
 
 export default function WorkspaceStates({ workspace: w }: { workspace: Workspace }) {
   const { id, status } = w.latest_build;

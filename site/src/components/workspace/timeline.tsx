@@ -2,10 +2,10 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { queries } from "~/api/queries";
 import type { JobLog, WorkspaceBuild } from "~/api/types";
+import { cx } from "~/components/ui/cx";
 import { duration, plural } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { type Phase, phases } from "~/lib/phases";
-import { cx } from "~/components/ui/ui";
 
 const fills: Record<Phase["kind"], string> = {
   wait: "bg-muted",

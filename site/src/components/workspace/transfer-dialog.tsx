@@ -6,13 +6,13 @@ import { reread } from "~/api/actions";
 import { send } from "~/api/client";
 import { candidatesOfWorkspace } from "~/api/sharing";
 import type { MinimalUser, TransferWorkspaceRequest, Workspace } from "~/api/types";
-import { useDebounced } from "~/lib/hooks";
-import { paths } from "~/lib/path";
-import { toast } from "~/lib/toasts";
 import { FormDialog } from "~/components/ui/dialog";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Choice, SearchInput, TextField } from "~/components/ui/form";
-import { Pending } from "~/components/ui/ui";
+import { Pending } from "~/components/ui/pending";
+import { useDebounced } from "~/lib/hooks";
+import { paths } from "~/lib/path";
+import { toast } from "~/lib/toasts";
 
 // transfer gives a workspace to another user. A workspace that is not stopped is stopped first: the answer is the
 // workspace as it is until then.

@@ -3,10 +3,12 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { Workspace } from "~/api/types";
+import { Ago } from "~/components/ui/ago";
+import { Button } from "~/components/ui/button";
+import { Note } from "~/components/ui/note";
+import { isBusy } from "~/components/ui/status";
 import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
-import { isBusy } from "~/components/ui/status";
-import { Ago, Button, Note } from "~/components/ui/ui";
 import { type ActionProps, can } from "./actions";
 
 export function UpdateNote({ workspace: w, act, busy }: ActionProps) {
