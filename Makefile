@@ -380,7 +380,7 @@ fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboar
 # Generators look at the sources as they are compiled for the program, which Go's cache has.
 GENERATE = CGO_ENABLED=0 GOFLAGS='$(GOFLAGS) -tags=$(FULL_TAGS)' $(GO) run
 
-gen: ## regenerate protocols, queries, and the dashboard's API types
+gen: ## regenerate protocols, queries, the description of the API, and the dashboard's types and routes
 	@mkdir -p build
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
@@ -388,6 +388,8 @@ gen: ## regenerate protocols, queries, and the dashboard's API types
 	mv build/types.gen.ts site/src/api/types.gen.ts
 	$(GENERATE) ./internal/apigen > build/api.gen.json
 	mv build/api.gen.json coderd/reference/api.gen.json
+	$(GENERATE) ./internal/tsgen -routes > build/routes.gen.ts
+	mv build/routes.gen.ts site/src/api/routes.gen.ts
 
 verify: ## fail if generated code differs from its source
 	@fresh=$$(mktemp -d)
@@ -398,6 +400,7 @@ verify: ## fail if generated code differs from its source
 	$(TOOL) sqlc diff
 	$(GENERATE) ./internal/tsgen | cmp - site/src/api/types.gen.ts
 	$(GENERATE) ./internal/apigen | cmp - coderd/reference/api.gen.json
+	$(GENERATE) ./internal/tsgen -routes | cmp - site/src/api/routes.gen.ts
 
 bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json

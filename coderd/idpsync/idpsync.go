@@ -65,14 +65,10 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 		func(to *sdk.RoleSyncSettings, req sdk.PatchSyncMappingRequest) error {
 			return remap(&to.Mapping, req, asText)
 		})
-	for _, k := range []kind{ofOrganizations, ofGroups} {
-		path := org
-		if k == ofOrganizations {
-			path = site
-		}
-		mux.Handle("GET "+path+"available-fields", k.needs(), s.fields(k))
-		mux.Handle("GET "+path+"field-values", k.needs(), s.values(k))
-	}
+	mux.Handle("GET "+site+"available-fields", ofOrganizations.needs(), s.fields(ofOrganizations))
+	mux.Handle("GET "+site+"field-values", ofOrganizations.needs(), s.values(ofOrganizations))
+	mux.Handle("GET "+org+"available-fields", ofGroups.needs(), s.fields(ofGroups))
+	mux.Handle("GET "+org+"field-values", ofGroups.needs(), s.values(ofGroups))
 }
 
 // needs returns the permission of a kind's routes.

@@ -224,6 +224,9 @@ func jsonContent(schema json.RawMessage) map[string]Content {
 	if len(schema) == 0 || string(schema) == "null" {
 		return nil
 	}
+	if bytes.Contains(schema, []byte(`"format": "binary"`)) {
+		return map[string]Content{"*/*": {schema}} // not JSON
+	}
 	return map[string]Content{"application/json": {schema}}
 }
 

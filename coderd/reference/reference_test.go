@@ -13,9 +13,9 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/reference"
 )
 
-// other are routes whose answers are not JSON or are empty; the settings of claims, which one generic function registers; and what other
-// servers have and this one always refuses.
-var other = regexp.MustCompile(`/settings/idpsync/|^GET /api/v2/(openapi.json|derp-map|tailnet|workspaceagents/connection|tasks/\{user\}/\{task\})$|/(logs|pty|watch|watch-ws|watch-metadata|watch-metadata-ws|coordinate|state|events|lifecycle|export|callback|serve|rpc|link)$|^GET /api/v2/(debug/(coordinator|tailnet)|oauth2-provider/apps|aibridge/interceptions|provisionerkeys/\{key\}|csp/reports)$` +
+// other are routes whose answers are not JSON or are empty; and what other servers have and this one
+// always refuses.
+var other = regexp.MustCompile(`^GET /api/v2/(openapi.json|derp-map|tailnet|workspaceagents/connection|tasks/\{user\}/\{task\})$|/(pty|watch|watch-ws|watch-metadata|watch-metadata-ws|coordinate|state|events|lifecycle|export|callback|serve|rpc|link)$|^GET /api/v2/(debug/(coordinator|tailnet)|oauth2-provider/apps|aibridge/interceptions|provisionerkeys/\{key\}|csp/reports)$` +
 	`|^GET /api/v2/(external-auth/\{externalauth\}/device|insights/user-(latency|status-counts)|templateversions/\{templateversion\}/(schema|dynamic-parameters))$` +
 	`|^GET /api/v2/(workspace-quota/\{user\}|workspaceagents/\{workspaceagent\}/startup-logs|debug/derp/traffic)$` +
 	`|^GET /api/v2/(files/|debug/(ws|server)|applications/auth-redirect)`)

@@ -24,6 +24,8 @@ type source struct {
 	info  *types.Info
 	files []*ast.File
 	decls map[*types.Func]*ast.FuncDecl
+	// queries are variables that hold the query of a request.
+	queries map[types.Object]bool
 }
 
 // load type-checks the server's packages. Their imports come from the compiler's export data.
@@ -67,7 +69,7 @@ func load(root string) ([]*source, error) {
 }
 
 func check(set *token.FileSet, imports types.Importer, path, dir string, names []string) (*source, error) {
-	s := &source{decls: map[*types.Func]*ast.FuncDecl{}, info: &types.Info{
+	s := &source{decls: map[*types.Func]*ast.FuncDecl{}, queries: map[types.Object]bool{}, info: &types.Info{
 		Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{},
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
 	}}
@@ -91,6 +93,22 @@ func check(set *token.FileSet, imports types.Importer, path, dir string, names [
 				}
 			}
 		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if assign, ok := n.(*ast.AssignStmt); ok && len(assign.Lhs) == len(assign.Rhs) {
+				for i, value := range assign.Rhs {
+					if name, ok := assign.Lhs[i].(*ast.Ident); ok && readsQuery(value) && s.info.Defs[name] != nil {
+						s.queries[s.info.Defs[name]] = true
+					}
+				}
+			}
+			return true
+		})
 	}
 	return s, nil
+}
+
+// readsQuery reports whether an expression is the query of a request: r.URL.Query().
+func readsQuery(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	return ok && callee(call.Fun) != nil && callee(call.Fun).Name == "Query"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/constant"
+	"go/token"
 	"go/types"
 	"net/http"
 	"path/filepath"
@@ -40,14 +41,18 @@ func generate(root string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{schemas: map[string]schema{}, docs: docs}
+	g := &generator{schemas: map[string]schema{}, docs: docs, answerers: map[string][]answerer{}, bound: map[*types.TypeParam]types.Type{}, given: map[types.Object]types.Type{}}
+	for _, s := range loaded {
+		g.noteAnswerers(s)
+	}
 	doc := document{Operations: map[string]*operation{}, Schemas: g.schemas}
 	for _, s := range loaded {
 		g.source = s
 		for _, file := range s.files {
 			ast.Inspect(file, func(n ast.Node) bool {
 				if call, ok := n.(*ast.CallExpr); ok {
-					g.route(doc.Operations, call)
+					g.route(doc.Operations, call, nil)
+					g.registration(doc.Operations, call)
 				}
 				return true
 			})
@@ -64,17 +69,104 @@ type generator struct {
 	*source
 	schemas map[string]schema
 	docs    map[string]string // of types and, as Type.field, of fields
+	// answerers are the exported functions that get a response writer, by name. A handler calls one of another package
+	// directly or through an interface.
+	answerers map[string][]answerer
+	// bound are the types that a generic function has for its parameters where it is called.
+	bound map[*types.TypeParam]types.Type
+	// given are the types of what a call passes, by the parameters of the function.
+	given map[types.Object]types.Type
+}
+
+type answerer struct {
+	in   *source
+	decl *ast.FuncDecl
+	f    *types.Func
 }
 
 const httpapi = module + "/coderd/httpapi"
 
+func (g *generator) noteAnswerers(s *source) {
+	if s.pkg.Path() == httpapi {
+		return
+	}
+	for f, decl := range s.decls {
+		if f.Exported() && slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), writesResponse) {
+			g.answerers[f.Name()] = append(g.answerers[f.Name()], answerer{s, decl, f})
+		}
+	}
+}
+
+func writesResponse(v *types.Var) bool { return v.Type().String() == "net/http.ResponseWriter" }
+
+// elsewhere returns the function of another package that answers for a call, if it is the only one of its name.
+func (g *generator) elsewhere(call *ast.CallExpr) (answerer, bool) {
+	id := callee(call.Fun)
+	if id == nil {
+		return answerer{}, false
+	}
+	f, ok := g.info.Uses[id].(*types.Func)
+	if !ok || f.Pkg() == nil || !strings.HasPrefix(f.Pkg().Path(), module+"/coderd/") || g.decls[f.Origin()] != nil {
+		return answerer{}, false
+	}
+	if !slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), writesResponse) {
+		return answerer{}, false
+	}
+	found := g.answerers[f.Name()]
+	if len(found) != 1 {
+		return answerer{}, false
+	}
+	return found[0], true
+}
+
+// registration notes the routes that a function registers below a path which the caller names.
+func (g *generator) registration(into map[string]*operation, call *ast.CallExpr) {
+	id := callee(call.Fun)
+	if id == nil {
+		return
+	}
+	f, ok := g.info.Uses[id].(*types.Func)
+	if !ok || g.decls[f.Origin()] == nil || !slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), registers) {
+		return
+	}
+	known := g.passed(f.Origin(), []*ast.CallExpr{call}, nil)
+	if len(known) == 0 {
+		return
+	}
+	g.bind(id, f)
+	ast.Inspect(g.decls[f.Origin()].Body, func(n ast.Node) bool {
+		if inner, ok := n.(*ast.CallExpr); ok {
+			g.route(into, inner, known)
+		}
+		return true
+	})
+}
+
+func registers(v *types.Var) bool { return v.Type().String() == "*"+httpapi+".Mux" }
+
+// bind notes the types with which a generic function is used.
+func (g *generator) bind(id *ast.Ident, f *types.Func) {
+	used, ok := g.info.Instances[id]
+	if !ok {
+		return
+	}
+	of := f.Origin().Signature().TypeParams()
+	for i := range min(of.Len(), used.TypeArgs.Len()) {
+		with := used.TypeArgs.At(i)
+		if outer, ok := with.(*types.TypeParam); ok && g.bound[outer] != nil {
+			with = g.bound[outer]
+		}
+		g.bound[of.At(i)] = with
+	}
+}
+
 // route notes a call of Mux.Handle whose pattern is known at compile time.
-func (g *generator) route(into map[string]*operation, call *ast.CallExpr) {
+func (g *generator) route(into map[string]*operation, call *ast.CallExpr, known constants) {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) < 3 || !g.calls(selector.Sel, httpapi, "Handle") {
 		return
 	}
-	value := g.info.Types[call.Args[0]].Value
+	value := g.value(call.Args[0], known)
 	if value == nil || value.Kind() != constant.String {
 		return
 	}
@@ -130,33 +222,52 @@ func (g *generator) calls(id *ast.Ident, path, name string) bool {
 // constants are the parameters of a function that a call sets to a constant.
 type constants map[types.Object]constant.Value
 
-// follow notes what a handler reads and answers: in its own body, and in those of the functions of its package that it calls.
+// follow notes what a handler reads and answers: in its own body, in those of the functions of its package that it calls, and in those of
+// other packages that it hands the response writer.
 func (g *generator) follow(op *operation, node ast.Node, known constants, seen map[*types.Func]bool) {
 	var called []*ast.CallExpr
-	var named []*types.Func
+	var named []*ast.Ident // functions
+	reads := false
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			g.note(op, n, known)
 			called = append(called, n)
 		case *ast.Ident:
-			if f, ok := g.info.Uses[n].(*types.Func); ok {
-				named = append(named, f.Origin())
+			if _, ok := g.info.Uses[n].(*types.Func); ok {
+				named = append(named, n)
 			}
+		case *ast.SelectorExpr:
+			of := g.info.TypeOf(n.X)
+			reads = reads || n.Sel.Name == "Body" && of != nil && of.String() == "*net/http.Request"
 		}
 		return true
 	})
-	for _, f := range named {
+	for _, id := range named {
+		f := g.info.Uses[id].(*types.Func).Origin()
 		decl := g.decls[f]
 		if decl == nil || seen[f] {
 			continue
 		}
 		seen[f] = true
+		g.bind(id, f)
 		g.follow(op, decl.Body, g.passed(f, called, known), seen)
+	}
+	here := g.source
+	for _, call := range called {
+		if other, ok := g.elsewhere(call); ok && !seen[other.f] {
+			seen[other.f] = true
+			g.source = other.in
+			g.follow(op, other.decl.Body, nil, seen)
+			g.source = here
+		}
+	}
+	if reads && op.Request == nil { // without httpapi's functions: it is not JSON
+		op.Request = schema{"type": "string", "format": "binary"}
 	}
 }
 
-// passed returns the constants that the first call of f passes.
+// passed returns the constants that the first call of f passes, and notes the types of all that it passes.
 func (g *generator) passed(f *types.Func, calls []*ast.CallExpr, known constants) constants {
 	out := constants{}
 	for _, call := range calls {
@@ -169,6 +280,7 @@ func (g *generator) passed(f *types.Func, calls []*ast.CallExpr, known constants
 		}
 		parameters := f.Signature().Params()
 		for i := range min(parameters.Len(), len(call.Args)) {
+			g.given[parameters.At(i)] = g.info.TypeOf(call.Args[i])
 			if value := g.value(call.Args[i], known); value != nil {
 				out[parameters.At(i)] = value
 			}
@@ -195,8 +307,14 @@ func (g *generator) value(e ast.Expr, known constants) constant.Value {
 	if value := g.info.Types[e].Value; value != nil {
 		return value
 	}
-	if id, ok := e.(*ast.Ident); ok {
-		return known[g.info.Uses[id]]
+	switch e := e.(type) {
+	case *ast.Ident:
+		return known[g.info.Uses[e]]
+	case *ast.BinaryExpr:
+		x, y := g.value(e.X, known), g.value(e.Y, known)
+		if e.Op == token.ADD && x != nil && y != nil && x.Kind() == constant.String {
+			return constant.BinaryOp(x, e.Op, y)
+		}
 	}
 	return nil
 }
@@ -217,8 +335,8 @@ func (g *generator) note(op *operation, call *ast.CallExpr, known constants) {
 		if status := g.value(args[0], known); status != nil && constant.Compare(status, tokenLess, constant.MakeInt64(http.StatusBadRequest)) {
 			g.answer(op, status, nil)
 		}
-	case path == "net/url" && name == "Get" && len(args) == 1:
-		if value := g.value(args[0], known); value != nil && value.Kind() == constant.String && isQuery(call) {
+	case path == "net/url" && (name == "Get" || name == "Has") && len(args) == 1:
+		if value := g.value(args[0], known); value != nil && value.Kind() == constant.String && g.isQuery(call) {
 			op.Query = append(op.Query, constant.StringVal(value))
 		}
 	case path != httpapi:
@@ -248,17 +366,22 @@ func (g *generator) note(op *operation, call *ast.CallExpr, known constants) {
 }
 
 // isQuery reports whether a call is one of url.Values.Get on a request's query: r.URL.Query().Get or a variable.
-func isQuery(call *ast.CallExpr) bool {
+func (g *generator) isQuery(call *ast.CallExpr) bool {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
 		return false
 	}
-	made, ok := selector.X.(*ast.CallExpr)
-	return ok && callee(made.Fun) != nil && callee(made.Fun).Name == "Query"
+	if name, ok := selector.X.(*ast.Ident); ok {
+		return g.queries[g.info.Uses[name]]
+	}
+	return readsQuery(selector.X)
 }
 
 func (g *generator) request(op *operation, target ast.Expr) {
 	of := g.info.TypeOf(target)
+	if name, ok := target.(*ast.Ident); ok && types.IsInterface(of) && g.given[g.info.Uses[name]] != nil {
+		of = g.given[g.info.Uses[name]]
+	}
 	if pointer, ok := of.Underlying().(*types.Pointer); ok && op.Request == nil {
 		op.Request = g.schemaOf(pointer.Elem())
 	}

@@ -52,6 +52,10 @@ func (g *generator) schemaOf(t types.Type) schema {
 		return schema{"type": "object", "additionalProperties": g.schemaOf(t.Elem())}
 	case *types.Struct:
 		return g.object(t, "")
+	case *types.TypeParam:
+		if with := g.bound[t]; with != nil {
+			return g.schemaOf(with)
+		}
 	}
 	return schema{} // an interface, or a type parameter: any value
 }

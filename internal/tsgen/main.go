@@ -1,18 +1,26 @@
-// Command tsgen writes the API's types as TypeScript, for the dashboard. The types are those of internal/sdk, which the server and the
-// command line use, too.
+// Command tsgen writes the API as TypeScript, for the dashboard: its types, which are those of internal/sdk that the server and the command
+// line use, too; and with -routes its routes, with what each takes and answers, which internal/apigen has found in the source.
 //
 //	go run ./internal/tsgen > site/src/api/types.gen.ts
+//	go run ./internal/tsgen -routes > site/src/api/routes.gen.ts
 package main
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 )
 
 func main() {
-	out, err := generate(".")
+	routes := flag.Bool("routes", false, "write the routes that coderd/reference/api.gen.json describes")
+	flag.Parse()
+	from := generate
+	if *routes {
+		from = generateRoutes
+	}
+	out, err := from(".")
 	if err == nil {
 		_, err = os.Stdout.Write(out)
 	}

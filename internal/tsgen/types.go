@@ -72,7 +72,7 @@ func (d *declared) add(gen *ast.GenDecl) {
 	}
 }
 
-// writeTypes writes every exported type that travels as JSON: structures with named fields, and closed sets of strings.
+// writeTypes writes every exported type that travels as JSON: structures with named fields, maps, and closed sets of strings.
 func writeTypes(out *bytes.Buffer, dir string) error {
 	d, err := collect(dir)
 	if err != nil {
@@ -90,6 +90,13 @@ func writeTypes(out *bytes.Buffer, dir string) error {
 			}
 			writeDoc(out, d.docs[name])
 			fmt.Fprintf(out, "export interface %s%s {\n%s}\n", name, extends, body)
+		case *ast.MapType:
+			kind, err := d.record(of.Value)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			writeDoc(out, d.docs[name])
+			fmt.Fprintf(out, "export type %s = %s;\n", name, kind)
 		case *ast.Ident:
 			if values := d.values[name]; of.Name == "string" && len(values) > 0 {
 				writeDoc(out, d.docs[name])

@@ -1373,6 +1373,9 @@ export interface AuthorizationObject {
   any_org?: boolean;
 }
 
+// AuthorizationResponse answers each question by its key.
+export type AuthorizationResponse = Record<string, boolean>;
+
 // TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change them: nil leaves a
 // setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another name when a template is created, and
 // are accepted under both.
