@@ -63,6 +63,11 @@ export interface Routes {
 			continue
 		}
 		op := of.Operations[pattern]
+		for _, name := range []string{"{query}", "{body}", "{signal}"} {
+			if strings.Contains(path, name) {
+				return nil, fmt.Errorf("%s: the dashboard gives %s to a request beside the values of its path: choose another name", pattern, name)
+			}
+		}
 		has := ""
 		if len(op.Query) > 0 {
 			names := make([]string, len(op.Query))

@@ -8,16 +8,63 @@ import (
 
 func TestDashboardKnowsTheAPI(t *testing.T) {
 	t.Parallel()
-	want, err := generate("../..")
+	for name, from := range map[string]func(string) ([]byte, error){"types.gen.ts": generate, "routes.gen.ts": generateRoutes} {
+		want, err := from("../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile("../../site/src/api/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("site/src/api/%s differs from the server's source: run make gen", name)
+		}
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	describe := func(operations string) string {
+		t.Helper()
+		root := t.TempDir()
+		if err := os.MkdirAll(root+"/coderd/reference", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(root+"/coderd/reference/api.gen.json", []byte(`{"operations":{`+operations+`}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return root
+	}
+	got, err := generateRoutes(describe(`
+		"GET /healthz": {"responses": {"200": null}},
+		"GET /api/v2/{$}": {},
+		"GET /api/v2/events": {"query": ["after", "no-store"]},
+		"POST /api/v2/files": {"request": {"type": "string", "format": "binary"}, "responses": {"201": {"$ref": "#/components/schemas/File"}}},
+		"PUT /api/v2/users/{user}": {"request": {"type": "object", "required": ["name"], "properties": {
+			"name": {"type": "string"}, "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
+			"responses": {"200": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "204": null, "303": null}},
+		"DELETE /api/v2/users/{user}": {"responses": {"200": {"type": "object", "additionalProperties": {"type": "boolean"}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../site/src/api/types.gen.ts")
-	if err != nil {
-		t.Fatal(err)
+	_, rows, _ := strings.Cut(string(got), "export interface Routes {\n")
+	const want = `  "DELETE users/{user}": { answer: Record<string, boolean> };
+  "GET events": { query: { after?: Value; "no-store"?: Value }; answer: unknown };
+  "POST files": { body: Blob; answer: t.File };
+  "PUT users/{user}": { body: { age?: number | null; name: string }; answer: (string | null)[] | void };
+}
+`
+	if rows != want {
+		t.Errorf("got\n%s\nwant\n%s", rows, want)
 	}
-	if string(got) != string(want) {
-		t.Error("site/src/api/types.gen.ts differs from the server's types: run make gen")
+	for _, bad := range []string{
+		`"GET /api/v2/odd": {"responses": {"200": {"type": "tuple"}}}`,
+		`"GET /api/v2/odd/{body}": {"responses": {"200": null}}`,
+	} {
+		if _, err := generateRoutes(describe(bad)); err == nil {
+			t.Errorf("no error for %s", bad)
+		}
 	}
 }
 
@@ -54,6 +101,7 @@ type Thing struct {
 	hidden int
 }
 type NotOnTheWire struct{ A int }
+type Answers map[string]bool
 `)
 	got, err := generate(root)
 	if err != nil {
@@ -77,6 +125,8 @@ export interface Thing extends Base {
   by?: Record<string, number[]>;
   state: string;
 }
+
+export type Answers = Record<string, boolean>;
 `
 	if text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)

@@ -4,13 +4,7 @@ import { useMemo } from "react";
 import { get, post, send } from "./client";
 import { followBuild } from "./follow";
 import { putWorkspace } from "./queries";
-import type {
-  CreateBuildRequest,
-  CreateTokenResponse,
-  UpdateDormancyRequest,
-  Workspace,
-  WorkspaceBuild,
-} from "./types";
+import type { CreateBuildRequest, Workspace, WorkspaceBuild } from "./types";
 
 // orders are the last builds that the user has requested here, by workspace. A start that is refused because of what it
 // would replace can be requested again with permission.
@@ -21,7 +15,10 @@ export const orders: Record<string, CreateBuildRequest> = {};
 // the stop then, unless the workspace is stopped.
 export function createBuild(workspace: string, request: CreateBuildRequest, route: "builds" | "restart" = "builds") {
   orders[workspace] = request;
-  return post<WorkspaceBuild>(`workspaces/${workspace}/${route}`, { ...request, reason: "dashboard" });
+  return post(route === "restart" ? "workspaces/{workspace}/restart" : "workspaces/{workspace}/builds", {
+    workspace,
+    body: { ...request, reason: "dashboard" },
+  });
 }
 
 // asked has builds refused that would replace what the workspace keeps, so that the user can be asked. Without it, the
@@ -30,15 +27,15 @@ export const asked = { allow_replacing: [] as string[] };
 
 // reread shows a workspace as it is now wherever it is shown.
 export const reread = async (client: QueryClient, workspace: string) =>
-  putWorkspace(client, await get<Workspace>(`workspaces/${workspace}`));
+  putWorkspace(client, await get("workspaces/{workspace}", { workspace }));
 
 // wake ends a workspace's dormancy. It can be started then.
 const wake = (w: Workspace) =>
-  send<Workspace>("PUT", `workspaces/${w.id}/dormant`, { dormant: false } satisfies UpdateDormancyRequest);
+  send("PUT workspaces/{workspace}/dormant", { workspace: w.id, body: { dormant: false } });
 
 // openWithToken opens an address that contains a session token of the user: that of a program on this machine.
 export async function openWithToken(make: (token: string) => string) {
-  const { key } = await send<CreateTokenResponse>("POST", "users/me/keys");
+  const { key } = await send("POST users/{user}/keys", { user: "me" });
   location.assign(make(key));
 }
 
@@ -67,10 +64,12 @@ async function perform({ workspace: w, action, quiet }: Doing): Promise<Workspac
       await createBuild(w.id, start, "restart"); // its answer is the stop, not the start that follows
       return undefined;
     case "cancel":
-      await send("PATCH", `workspacebuilds/${w.latest_build.id}/cancel`);
+      await send("PATCH workspacebuilds/{workspacebuild}/cancel", { workspacebuild: w.latest_build.id });
       return undefined;
     case "favorite":
-      await send(w.favorite ? "DELETE" : "PUT", `workspaces/${w.id}/favorite`);
+      await send(w.favorite ? "DELETE workspaces/{workspace}/favorite" : "PUT workspaces/{workspace}/favorite", {
+        workspace: w.id,
+      });
       return undefined;
   }
 }

@@ -1,5 +1,6 @@
 import { afterEach, expect, it, vi } from "vitest";
-import { type ApiError, get, post, send } from "./client";
+import { address, type ApiError, get, post, send } from "./client";
+import type { CreateGroupRequest, Workspace } from "./types";
 
 afterEach(() => {
   vi.unstubAllGlobals();
@@ -9,7 +10,7 @@ afterEach(() => {
 // failure is how a request fails on an answer of the server, or of what stands before it.
 async function failure(body: string, status: number): Promise<ApiError> {
   vi.stubGlobal("fetch", () => Promise.resolve(new Response(body, { status })));
-  return get("users/me").then(
+  return get("users/{user}", { user: "me" }).then(
     () => expect.unreachable(),
     (err: ApiError) => err,
   );
@@ -41,10 +42,10 @@ it("says that a change whose answer was lost may have been made", async () => {
     );
   };
   for (const answer of [html, cut]) {
-    expect(await lost(answer, () => send("PATCH", "templates/1", {}))).toMatch(
-      / The change may have been made: look before you try again\.$/,
-    );
-    expect(await lost(answer, () => get("templates/1"))).not.toContain("change");
+    expect(
+      await lost(answer, () => send("PATCH templates/{template}", { template: "1", body: { name: "one" } })),
+    ).toMatch(/ The change may have been made: look before you try again\.$/);
+    expect(await lost(answer, () => get("templates/{template}", { template: "1" }))).not.toContain("change");
   }
 });
 
@@ -59,8 +60,8 @@ async function creations(keys: boolean, ...answers: (() => Response)[]) {
     sent.push(new Headers(init.headers).get("Idempotency-Key"));
     return Promise.resolve().then(() => answers[Math.min(sent.length, answers.length) - 1]!());
   });
-  await get("users/me");
-  const result = post<{ id: string }>("organizations", { name: "ops" }).catch((err: ApiError) => err);
+  await get("users/{user}", { user: "me" });
+  const result = post("organizations", { body: { name: "ops" } }).catch((err: ApiError) => err);
   await vi.runAllTimersAsync();
   return { result: await result, sent };
 }
@@ -88,3 +89,59 @@ it("does not repeat a creation that was answered, or at a server that does not k
   expect((await creations(false, html, made)).sent.length).toBe(1);
   expect((await creations(false, cut, made)).sent.length).toBe(1);
 });
+
+it("encodes what it puts into an address, once", async () => {
+  const asked: string[] = [];
+  vi.stubGlobal("fetch", (path: string) => {
+    asked.push(path);
+    return Promise.resolve(new Response("{}"));
+  });
+  const odd = "a/b?c=d&e#f %2F ü";
+  const encoded = "a%2Fb%3Fc%3Dd%26e%23f%20%252F%20%C3%BC";
+  await get("users/{user}/workspace/{workspacename}", { user: odd, workspacename: "{user}" });
+  await get("workspaces", { query: { q: odd, sort: undefined, limit: 0 } });
+  await send("DELETE users/{user}/secrets/{name}", { user: "me", name: odd });
+  await post("organizations/{organization}/groups", { organization: odd, body: { name: "ops" } as CreateGroupRequest });
+  expect(asked).toEqual([
+    `/api/v2/users/${encoded}/workspace/%7Buser%7D`,
+    `/api/v2/workspaces?q=${encoded}&limit=0`,
+    `/api/v2/users/me/secrets/${encoded}`,
+    `/api/v2/organizations/${encoded}/groups`,
+  ]);
+  expect(address("GET users/export", { query: { q: odd } })).toBe(`/api/v2/users/export?q=${encoded}`);
+});
+
+it("does not ask for an object whose name would lead to another route", async () => {
+  const asked = vi.fn();
+  vi.stubGlobal("fetch", asked);
+  for (const user of ["", ".", ".."])
+    await expect(send("DELETE users/{user}", { user })).rejects.toMatchObject({ status: 404 });
+  expect(asked).not.toHaveBeenCalled();
+});
+
+// The compiler checks these; nothing runs them.
+export const types = () => {
+  // @ts-expect-error: the API has no such path
+  void get("user/{user}", { user: "me" });
+  // @ts-expect-error: the path has another method
+  void send("POST users/{user}", { user: "me" });
+  // @ts-expect-error: a parameter is missing
+  void get("users/{user}");
+  // @ts-expect-error: one of two parameters is missing
+  void get("users/{user}/workspace/{workspacename}", { user: "me" });
+  // @ts-expect-error: the path has no such parameter
+  void get("users/{user}", { user: "me", name: "dev" });
+  // @ts-expect-error: the route reads no such query
+  void get("workspaces", { query: { search: "dev" } });
+  // @ts-expect-error: the body is missing
+  void send("PUT workspaces/{workspace}/dormant", { workspace: "1" });
+  // @ts-expect-error: the body has another type
+  void send("PUT workspaces/{workspace}/dormant", { workspace: "1", body: { dormant: "no" } });
+  // @ts-expect-error: the body has a field that the server does not know
+  void post("organizations", { body: { name: "ops", colour: "red" } });
+  // @ts-expect-error: the route reads no body
+  void send("PUT workspaces/{workspace}/favorite", { workspace: "1", body: {} });
+  // @ts-expect-error: the answer has another type
+  const workspace: Promise<Workspace> = get("users/{user}", { user: "me" });
+  return workspace;
+};

@@ -1,5 +1,6 @@
 // Requests to the server, their errors, and the state of session and connection.
 import { useSyncExternalStore } from "react";
+import type { Routes } from "./routes.gen";
 
 export class ApiError extends Error {
   readonly status: number; // 0: no answer
@@ -49,11 +50,53 @@ const endedBecause = "The session has ended: ";
 const timeout = 60_000; // ms, as the command line allows
 const transferTimeout = 15 * 60_000; // ms, one file
 
+type Named<Path> = Path extends `${string}{${infer Name}}${infer Rest}` ? Name | Named<Rest> : never;
+type Below<Method extends string, Route> = Route extends `${Method} ${infer Path}` ? Path : never;
+type Query<R> = R extends { query: infer Q } ? { query?: Q } : { query?: never };
+type Body<R> = R extends { body: infer B } ? { body: B } : { body?: never };
+type Optional<G> = {} extends G ? [given?: G] : [given: G];
+
+// Route is a method and a path of the API, as "GET users/{user}". Path is the path of a route with the method GET or
+// another one.
+type Route = keyof Routes;
+export type Path<Method extends string = "GET"> = Below<Method, Route>;
+
+// Place is what the address of a route needs: a value for each name in braces, and it can have a query.
+type Place<R extends Route> = Record<Named<R>, string | number> & Query<Routes[R]>;
+
+// Given is what a request needs: its place, and the body that the server reads.
+type Given<R extends Route> = Place<R> & Body<Routes[R]>;
+type Answer<R extends Route> = Routes[R]["answer"];
+
+// Reading is what a GET request needs, or nothing.
+export type Reading<P extends Path> = Optional<Given<`GET ${P}`> & { signal?: AbortSignal }>;
+type Changing<R extends Route> = Optional<Given<R>>;
+
+// fill returns a path with its values and its query. All that comes from users is encoded here. A browser removes the
+// segments "." and ".." from an address, even encoded ones, and an empty one is another route: no object has such a
+// name.
+function fill(path: string, given: object = {}): string {
+  const { query, ...values } = given as Record<string, unknown>;
+  const filled = path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    const value = String(values[name]);
+    if (/^\.{0,2}$/.test(value)) throw new ApiError(404, `"${value}" does not exist.`);
+    return encodeURIComponent(value);
+  });
+  const asked = Object.entries(query ?? {}).flatMap(([name, value]) =>
+    value === undefined ? [] : `${name}=${encodeURIComponent(String(value))}`,
+  );
+  return asked.length === 0 ? filled : `${filled}?${asked.join("&")}`;
+}
+
+// address is the address of a route, for links and for what opens connections of its own.
+export const address = <R extends Route>(route: R, ...[place]: Optional<Place<R>>) =>
+  `/api/v2/${fill(route.slice(route.indexOf(" ") + 1), place)}`;
+
 interface Call {
-  method?: string;
-  body?: unknown;
+  method: string;
+  path: string;
+  given: { body?: unknown; signal?: AbortSignal } | undefined;
   key?: string | undefined; // by which the server recognizes that the request is repeated
-  signal?: AbortSignal;
 }
 
 let knowsKeys = false; // the server has said that it recognizes keys
@@ -66,8 +109,10 @@ function unanswered(status: number, message: string, detail: string): ApiError {
   return err;
 }
 
-async function call(path: string, { method = "GET", body, key, signal }: Call = {}): Promise<Response> {
+async function call({ method, path, given = {}, key }: Call): Promise<Response> {
+  const { body, signal, ...place } = given;
   const raw = body instanceof Blob;
+  const target = `/api/v2/${fill(path, place)}`;
   const headers: Record<string, string> = {};
   if (body !== undefined) headers["Content-Type"] = raw ? body.type : "application/json";
   if (key) headers["Idempotency-Key"] = key;
@@ -75,7 +120,7 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
   const deadline = AbortSignal.timeout(raw ? transferTimeout : timeout);
   let response: Response;
   try {
-    response = await fetch(`/api/v2/${path}`, {
+    response = await fetch(target, {
       method,
       signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
       headers,
@@ -108,34 +153,39 @@ async function call(path: string, { method = "GET", body, key, signal }: Call = 
   throw new ApiError(response.status, message, remedy);
 }
 
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await (await call(path, signal ? { signal } : {})).json()) as T;
+// get reads something: get("users/{user}", { user }).
+export async function get<P extends Path>(path: P, ...[given]: Reading<P>): Promise<Answer<`GET ${P}`>> {
+  return (await (await call({ method: "GET", path, given })).json()) as Answer<`GET ${P}`>;
 }
 
-export async function getBytes(path: string): Promise<Uint8Array> {
-  return new Uint8Array(await (await call(path)).arrayBuffer());
+export async function getBytes<P extends Path>(path: P, ...[given]: Reading<P>): Promise<Uint8Array> {
+  return new Uint8Array(await (await call({ method: "GET", path, given })).arrayBuffer());
 }
 
-export async function send<T = void>(
-  method: "POST" | "PUT" | "PATCH" | "DELETE",
-  path: string,
-  body?: unknown,
-): Promise<T> {
-  const text = await (await call(path, { method, body })).text();
-  return (text === "" ? undefined : JSON.parse(text)) as T;
+// send changes something: send("PUT workspaces/{workspace}/ttl", { workspace, body }).
+export async function send<R extends Exclude<Route, `GET ${string}`>>(
+  route: R,
+  ...[given]: Changing<R>
+): Promise<Answer<R>> {
+  const [method, path] = route.split(" ") as [string, string];
+  const text = await (await call({ method, path, given })).text();
+  return (text === "" ? undefined : JSON.parse(text)) as Answer<R>;
 }
 
 const patience = 10_000; // ms, as the command line has
 
 // post sends a POST that creates something. If its answer is lost it repeats the request, with a key by which the
 // server recognizes that, if it does.
-export async function post<T = void>(path: string, body?: unknown): Promise<T> {
+export async function post<P extends Path<"POST">>(
+  path: P,
+  ...[given]: Changing<`POST ${P}`>
+): Promise<Answer<`POST ${P}`>> {
   // Pages without HTTPS have no randomUUID.
   const key = knowsKeys ? crypto.getRandomValues(new Uint32Array(4)).join("-") : undefined;
   const end = Date.now() + patience;
   for (let n = 0; ; n++) {
     try {
-      return (await (await call(path, { method: "POST", body, key })).json()) as T;
+      return (await (await call({ method: "POST", path, given, key })).json()) as Answer<`POST ${P}`>;
     } catch (err) {
       if (!key || !(err as ApiError).lost || Date.now() > end) throw err;
     }
@@ -143,14 +193,12 @@ export async function post<T = void>(path: string, body?: unknown): Promise<T> {
   }
 }
 
-// socket opens a websocket of the API.
-export function socket(path: string): WebSocket {
-  const url = new URL(`/api/v2/${path}`, location.href);
+// socket opens a websocket at an address of the API.
+export function socket(at: string): WebSocket {
+  const url = new URL(at, location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return new WebSocket(url);
 }
-
-export const segment = encodeURIComponent;
 
 // retryDelay is the pause before the nth retry, in ms: exponential, bounded and jittered.
 export function retryDelay(n: number): number {

@@ -1,7 +1,7 @@
 // The event stream. Events name what changed and carry no content: queries on screen are refetched.
 import { useEffect } from "react";
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
-import { type ApiError, get, retryDelay, setLink } from "./client";
+import { address, type ApiError, get, retryDelay, setLink } from "./client";
 import type { EventKind } from "./types";
 
 type Kind = Exclude<EventKind, "ready" | "reset">;
@@ -40,7 +40,7 @@ function follow(client: QueryClient): () => void {
   };
 
   const open = () => {
-    source = new EventSource("/api/v2/events");
+    source = new EventSource(address("GET events"));
     source.addEventListener("ready", () => {
       setLink({ server: "ok" });
       // Catch up with changes that the stream did not report, because it was down or the page was loading.
@@ -60,7 +60,7 @@ function follow(client: QueryClient): () => void {
 
   // An EventSource gives no reason for its end: the server may be down or the session may have ended.
   const probe = () =>
-    get("users/me").then(
+    get("users/{user}", { user: "me" }).then(
       () => setLink({ server: "ok" }),
       (err: ApiError) =>
         setLink({ server: err.status === 0 || (err.status >= 502 && err.status <= 504) ? "lost" : "ok" }),

@@ -1,17 +1,10 @@
 // The files of a workspace, as its agent has them.
 import { queryOptions } from "@tanstack/react-query";
-import { ApiError, get, segment, setLink } from "./client";
-import type { AgentFiles } from "./types";
-
-const at = (agent: string, route: string, path: string) =>
-  `workspaceagents/${agent}/files${route}?path=${segment(path)}`;
-
-export const filePath = (agent: string, path: string) => at(agent, "", path);
-export const folderPath = (agent: string, path: string) => at(agent, "/folder", path);
-export const contentPath = (agent: string, path: string) => at(agent, "/content", path);
+import { address, ApiError, get, setLink } from "./client";
 
 // contentURL is where a browser gets a file.
-export const contentURL = (agent: string, path: string) => `/api/v2/${contentPath(agent, path)}`;
+export const contentURL = (agent: string, path: string) =>
+  address("GET workspaceagents/{workspaceagent}/files/content", { workspaceagent: agent, query: { path } });
 
 // Each request is a connection to the workspace, so a page makes none that its user does not ask for.
 const onlyWhenAsked = { staleTime: Infinity, gcTime: 0, retry: false, refetchOnReconnect: false } as const;
@@ -19,7 +12,8 @@ const onlyWhenAsked = { staleTime: Infinity, gcTime: 0, retry: false, refetchOnR
 export const folder = (agent: string, path: string) =>
   queryOptions({
     queryKey: ["agent-files", agent, path],
-    queryFn: ({ signal }) => get<AgentFiles>(filePath(agent, path), signal),
+    queryFn: ({ signal }) =>
+      get("workspaceagents/{workspaceagent}/files", { workspaceagent: agent, query: { path }, signal }),
     ...onlyWhenAsked,
     refetchOnMount: "always",
   });
@@ -48,7 +42,11 @@ export function upload({ agent, path, file, overwrite, signal, onProgress }: Upl
       if (request.status === 401) setLink({ session: "ended" });
       reject(failure(request));
     });
-    request.open("PUT", contentURL(agent, path) + (overwrite ? "&overwrite=true" : ""));
+    const to = address("PUT workspaceagents/{workspaceagent}/files/content", {
+      workspaceagent: agent,
+      query: { path, overwrite: overwrite || undefined },
+    });
+    request.open("PUT", to);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.send(file);
   });

@@ -1,6 +1,6 @@
 // Queries of long lists, one page each. Only the pages that show them load this.
-import { get, segment } from "./client";
-import { ask, containing, orgPath } from "./queries";
+import { get } from "./client";
+import { ask, containing, standard } from "./queries";
 import type * as t from "./types";
 
 // Rows of one page.
@@ -9,11 +9,11 @@ export const rowsPerPage = 50;
 // How many owners an input offers.
 const suggestions = 10;
 
-const wholePage = (page: number) => `limit=${rowsPerPage}&offset=${page * rowsPerPage}`;
+const wholePage = (page: number) => ({ limit: rowsPerPage, offset: page * rowsPerPage });
 
 // Some answers have no count. Requests for those ask for one row more than a page shows: it tells that there is a next
 // page.
-const oneMore = (page: number) => `limit=${rowsPerPage + 1}&offset=${page * rowsPerPage}`;
+const oneMore = (page: number) => ({ limit: rowsPerPage + 1, offset: page * rowsPerPage });
 
 // pageOf returns the rows of such a page, and how many rows there are as far as this page knows.
 export const pageOf = <T>(rows: T[] = [], page: number) => ({
@@ -23,14 +23,12 @@ export const pageOf = <T>(rows: T[] = [], page: number) => ({
 
 export const lists = {
   users: (q: string, sort: t.UserOrder, page: number) =>
-    ask<t.UsersResponse>(["users", "list", q, sort, page], `users?q=${segment(q)}&sort=${sort}&${wholePage(page)}`),
+    ask(["users", "list", q, sort, page], "users", { query: { q, sort, ...wholePage(page) } }),
   // All users that a search finds, by pages of what the server gives at most. It is asked once, when all are selected.
   allUsers: async (q: string, sort: t.UserOrder): Promise<t.User[]> => {
     const all = new Map<string, t.User>();
     for (let offset = 0; ;) {
-      const { users, count } = await get<t.UsersResponse>(
-        `users?q=${segment(q)}&sort=${sort}&limit=100&offset=${offset}`,
-      );
+      const { users, count } = await get("users", { query: { q, sort, limit: 100, offset } });
       for (const u of users) all.set(u.id, u);
       offset += users.length;
       if (users.length === 0 || offset >= count) return [...all.values()];
@@ -38,41 +36,44 @@ export const lists = {
   },
   // The members of an organization for whom the user may create workspaces.
   owners: (organization: string, search: string) =>
-    ask<t.MinimalUser[]>(
+    ask(
       ["users", "owners", organization, search],
-      `${orgPath(organization)}/members/me/workspaces/available-users?q=${containing(search)}&limit=${suggestions}`,
+      "organizations/{organization}/members/{user}/workspaces/available-users",
+      { organization, user: "me", query: { q: containing(search), limit: suggestions } },
     ),
   // Jobs that run. They are as few as the provisioners.
   runningJobs: (organization: string | undefined) =>
-    ask<t.ProvisionerJob[]>(
-      ["jobs", "running", organization],
-      `${orgPath(organization)}/provisionerjobs?status=running,canceling&limit=1000`,
-    ),
+    ask(["jobs", "running", organization], "organizations/{organization}/provisionerjobs", {
+      organization: organization ?? standard,
+      query: { status: "running,canceling", limit: 1000 },
+    }),
   // Jobs that wait, or all.
   jobs: (organization: string | undefined, status: "pending" | "", page: number) =>
-    ask<t.ProvisionerJob[]>(
-      ["jobs", "list", organization, status, page],
-      `${orgPath(organization)}/provisionerjobs?status=${status}&${oneMore(page)}`,
-    ),
+    ask(["jobs", "list", organization, status, page], "organizations/{organization}/provisionerjobs", {
+      organization: organization ?? standard,
+      query: { status, ...oneMore(page) },
+    }),
   builds: (workspace: string, page: number) =>
-    ask<t.WorkspaceBuild[]>(
-      ["workspaces", "builds", workspace, page],
-      `workspaces/${workspace}/builds?${oneMore(page)}`,
-    ),
+    ask(["workspaces", "builds", workspace, page], "workspaces/{workspace}/builds", {
+      workspace,
+      query: oneMore(page),
+    }),
   // Newest first. archived: also the archived ones.
-  versions: (template: string, search: string, archived: boolean, page: number) => {
-    const which = `q=${containing(search)}&include_archived=${archived}&sort=created`;
-    return ask<t.TemplateVersion[]>(
-      ["templates", "versions", template, search, archived, page],
-      `templates/${template}/versions?${which}&${oneMore(page)}`,
-    );
-  },
+  versions: (template: string, search: string, archived: boolean, page: number) =>
+    ask(["templates", "versions", template, search, archived, page], "templates/{template}/versions", {
+      template,
+      query: { q: containing(search), include_archived: archived, sort: "created", ...oneMore(page) },
+    }),
   // The version that was made before another one. It is an error if there is none.
   versionBefore: (v: t.TemplateVersion, template: t.Template) =>
-    ask<t.TemplateVersion>(
+    ask(
       ["templates", "version-before", v.id],
-      `${orgPath(template.organization_id)}/templates/${segment(template.name)}/versions/${segment(v.name)}/previous`,
+      "organizations/{organization}/templates/{templatename}/versions/{versionname}/previous",
+      { organization: template.organization_id, templatename: template.name, versionname: v.name },
     ),
   tokens: (expired: boolean, page: number) =>
-    ask<t.APIKey[]>(["tokens", expired, page], `users/me/keys/tokens?include_expired=${expired}&${oneMore(page)}`),
+    ask(["tokens", expired, page], "users/{user}/keys/tokens", {
+      user: "me",
+      query: { include_expired: expired, ...oneMore(page) },
+    }),
 };

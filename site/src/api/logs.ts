@@ -1,6 +1,6 @@
 // Growing logs: the existing lines first, then a websocket that resumes after the last line.
 import { useEffect, useRef, useState } from "react";
-import { get, retryDelay, socket } from "./client";
+import { address, get, retryDelay, socket } from "./client";
 import type { AgentLog, JobLog } from "./types";
 
 export interface Followed<T> {
@@ -8,14 +8,41 @@ export interface Followed<T> {
   state: "loading" | "following" | "ended" | "lost";
 }
 
-// useLog follows the log at a path. Each message is a line or a list of lines. If done, the log no longer grows and is
-// only read.
-function useLog<T extends { id: number }>(path: string | undefined, done: boolean): Followed<T> {
+// Log is a kind of log: how to read what follows a line, and where a websocket continues from there.
+interface Log<T> {
+  read: (id: string, after: number, signal: AbortSignal) => Promise<T[]>;
+  follow: (id: string, after: number) => string;
+}
+
+const ofBuilds: Log<JobLog> = {
+  read: (workspacebuild, after, signal) =>
+    get("workspacebuilds/{workspacebuild}/logs", { workspacebuild, query: { after }, signal }),
+  follow: (workspacebuild, after) =>
+    address("GET workspacebuilds/{workspacebuild}/logs", { workspacebuild, query: { follow: true, after } }),
+};
+
+const ofVersions: Log<JobLog> = {
+  read: (templateversion, after, signal) =>
+    get("templateversions/{templateversion}/logs", { templateversion, query: { after }, signal }),
+  follow: (templateversion, after) =>
+    address("GET templateversions/{templateversion}/logs", { templateversion, query: { follow: true, after } }),
+};
+
+const ofAgents: Log<AgentLog> = {
+  read: (workspaceagent, after, signal) =>
+    get("workspaceagents/{workspaceagent}/logs", { workspaceagent, query: { after }, signal }),
+  follow: (workspaceagent, after) =>
+    address("GET workspaceagents/{workspaceagent}/logs", { workspaceagent, query: { follow: true, after } }),
+};
+
+// useLog follows the log of what has the id. Each message is a line or a list of lines. If done, the log no longer
+// grows and is only read.
+function useLog<T extends { id: number }>(of: Log<T>, id: string | undefined, done: boolean): Followed<T> {
   const [log, setLog] = useState<Followed<T>>({ lines: [], state: "loading" });
   const finished = useRef(done); // a log that ends while it is followed is followed to its end
   finished.current = done;
   useEffect(() => {
-    if (!path) return;
+    if (!id) return;
     const lines: T[] = [];
     let ws: WebSocket | undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -39,7 +66,7 @@ function useLog<T extends { id: number }>(path: string | undefined, done: boolea
       show(state);
     };
     const follow = () => {
-      ws = socket(`${path}?follow&after=${last()}`);
+      ws = socket(of.follow(id, last()));
       ws.onmessage = (event: MessageEvent<string>) => {
         tries = 0;
         take(JSON.parse(event.data) as T | T[]);
@@ -54,7 +81,7 @@ function useLog<T extends { id: number }>(path: string | undefined, done: boolea
     };
     const start = async () => {
       try {
-        const first = await get<T[]>(`${path}?after=${last()}`, stop.signal);
+        const first = await of.read(id, last(), stop.signal);
         for (const line of first) lines.push(line);
         if (finished.current) return end("ended");
         show("following");
@@ -73,13 +100,10 @@ function useLog<T extends { id: number }>(path: string | undefined, done: boolea
       clearTimeout(timer);
       cancelAnimationFrame(frame);
     };
-  }, [path]);
+  }, [of, id]);
   return log;
 }
 
-export const useBuildLog = (build: string | undefined, done: boolean) =>
-  useLog<JobLog>(build && `workspacebuilds/${build}/logs`, done);
-export const useVersionLog = (version: string | undefined, done: boolean) =>
-  useLog<JobLog>(version && `templateversions/${version}/logs`, done);
-export const useAgentLog = (agent: string | undefined, done: boolean) =>
-  useLog<AgentLog>(agent && `workspaceagents/${agent}/logs`, done);
+export const useBuildLog = (build: string | undefined, done: boolean) => useLog(ofBuilds, build, done);
+export const useVersionLog = (version: string | undefined, done: boolean) => useLog(ofVersions, version, done);
+export const useAgentLog = (agent: string | undefined, done: boolean) => useLog(ofAgents, agent, done);

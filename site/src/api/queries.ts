@@ -1,12 +1,10 @@
 // Every query of the dashboard and its cache key. A key begins with the kind that events invalidate.
 import { infiniteQueryOptions, type QueryClient, queryOptions } from "@tanstack/react-query";
-import { ApiError, get, segment, send } from "./client";
+import { ApiError, get, type Path, type Reading, send } from "./client";
 import type * as t from "./types";
 
-// orgPath is the API's address of an organization: of the default one without a name.
-export const orgPath = (name = "default") => `organizations/${segment(name)}`;
-
-export const org = orgPath();
+// How the API refers to the default organization.
+export const standard = "default";
 
 // Rows per request of a long list. Pages are fetched as the user scrolls.
 export const pageSize = 100;
@@ -17,7 +15,7 @@ export const logPageSize = 25;
 // Rows per page of an organization's or a group's members.
 export const memberPageSize = 50;
 
-const memberPage = (page: number) => `limit=${memberPageSize}&offset=${page * memberPageSize}`;
+const memberPage = (page: number) => ({ limit: memberPageSize, offset: page * memberPageSize });
 
 // How many suggestions an input of users offers.
 const suggestions = 10;
@@ -36,12 +34,15 @@ const isID = (text: string) => /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i.test(
 // containing is the search for rows whose names contain a text as it is: it may have spaces and colons.
 export const containing = (text: string) => {
   const plain = text.replaceAll('"', "").trim();
-  return plain && segment(`search:"${plain}"`);
+  return plain && `search:"${plain}"`;
 };
 
 // ask is for queries of one part of the dashboard. Those in this file are in what a browser loads first.
-export const ask = <T>(key: readonly unknown[], path: string) =>
-  queryOptions({ queryKey: key, queryFn: ({ signal }) => get<T>(path, signal) });
+export const ask = <P extends Path>(key: readonly unknown[], path: P, ...[given]: Reading<P>) =>
+  queryOptions({
+    queryKey: key,
+    queryFn: ({ signal }) => get(path, ...([{ ...given, signal }] as unknown as Reading<P>)),
+  });
 
 type Checks = t.AuthorizationRequest["checks"];
 
@@ -59,7 +60,7 @@ const anywhere: Checks = {
 const may = (key: readonly unknown[], checks: Checks) =>
   queryOptions({
     queryKey: key,
-    queryFn: () => send<Record<string, boolean>>("POST", "authcheck", { checks } satisfies t.AuthorizationRequest),
+    queryFn: () => send("POST authcheck", { body: { checks } }),
   });
 
 // followed keeps an answer about organizations current while it is on screen. No event announces how they change, so
@@ -78,12 +79,12 @@ export const measured = <Q extends object>(query: Q, every: number) => ({ ...que
 const templateActions = ["use", "update", "delete", "share"] as const;
 
 export const queries = {
-  me: () => ask<t.User>(["me"], "users/me"),
+  me: () => ask(["me"], "users/{user}", { user: "me" }),
   firstUser: () =>
     queryOptions({
       queryKey: ["first-user"],
       queryFn: ({ signal }) =>
-        get("users/first", signal).then(
+        get("users/first", { signal }).then(
           () => true,
           (err) => {
             if (gone(err)) return false;
@@ -91,102 +92,111 @@ export const queries = {
           },
         ),
     }),
-  authMethods: () => ask<t.AuthMethods>(["auth-methods"], "users/authmethods"),
-  appearance: () => ask<t.Appearance>(["appearance"], "appearance"),
-  buildInfo: () => ask<t.BuildInfo>(["buildinfo"], "buildinfo"),
+  authMethods: () => ask(["auth-methods"], "users/authmethods"),
+  appearance: () => ask(["appearance"], "appearance"),
+  buildInfo: () => ask(["buildinfo"], "buildinfo"),
   externalAgent: (w: t.Workspace, agent: string) =>
-    ask<t.ExternalAgentCredentials>(
+    ask(
       ["external-agent", w.id, agent, w.latest_build.id],
-      `workspaces/${w.id}/external-agent/${segment(agent)}/credentials`,
+      "workspaces/{workspace}/external-agent/{workspaceagent}/credentials",
+      { workspace: w.id, workspaceagent: agent },
     ),
-  deploymentConfig: () => ask<t.DeploymentConfig>(["deployment-config"], "deployment/config"),
-  sshConfig: () => ask<t.SSHConfig>(["sshconfig"], "deployment/ssh"),
-  appsHost: () => ask<{ host: string }>(["appshost"], "applications/host"),
+  deploymentConfig: () => ask(["deployment-config"], "deployment/config"),
+  sshConfig: () => ask(["sshconfig"], "deployment/ssh"),
+  appsHost: () => ask(["appshost"], "applications/host"),
 
   audit: (search: string, page: number) =>
-    ask<t.AuditLogsResponse>(
-      ["audit", search, page],
-      `audit?q=${segment(search)}&limit=${logPageSize}&offset=${page * logPageSize}`,
-    ),
+    ask(["audit", search, page], "audit", { query: { q: search, limit: logPageSize, offset: page * logPageSize } }),
   connectionLog: (search: string, page: number) =>
-    ask<t.ConnectionLogsResponse>(
-      ["connectionlog", search, page],
-      `connectionlog?q=${segment(search)}&limit=${logPageSize}&offset=${page * logPageSize}`,
-    ),
+    ask(["connectionlog", search, page], "connectionlog", {
+      query: { q: search, limit: logPageSize, offset: page * logPageSize },
+    }),
 
   workspaces: (search: string, sort = "", page = 0) =>
-    ask<t.WorkspacesResponse>(
-      ["workspaces", "list", search, sort, page],
-      `workspaces?q=${segment(search)}&sort=${segment(sort)}&limit=${pageSize}&offset=${page * pageSize}`,
-    ),
+    ask(["workspaces", "list", search, sort, page], "workspaces", {
+      query: { q: search, sort, limit: pageSize, offset: page * pageSize },
+    }),
   workspace: (owner: string, name: string) =>
-    ask<t.Workspace>(["workspaces", "one", owner, name], `users/${segment(owner)}/workspace/${segment(name)}`),
+    ask(["workspaces", "one", owner, name], "users/{user}/workspace/{workspacename}", {
+      user: owner,
+      workspacename: name,
+    }),
   build: (owner: string, name: string, number: number) =>
-    ask<t.WorkspaceBuild>(
-      ["workspaces", "build", owner, name, number],
-      `users/${segment(owner)}/workspace/${segment(name)}/builds/${number}`,
-    ),
-  buildByID: (id: string) => ask<t.WorkspaceBuild>(["workspaces", "build-by-id", id], `workspacebuilds/${id}`),
+    ask(["workspaces", "build", owner, name, number], "users/{user}/workspace/{workspacename}/builds/{buildnumber}", {
+      user: owner,
+      workspacename: name,
+      buildnumber: number,
+    }),
+  buildByID: (id: string) =>
+    ask(["workspaces", "build-by-id", id], "workspacebuilds/{workspacebuild}", { workspacebuild: id }),
   buildParameters: (build: string) =>
-    ask<t.BuildParameter[]>(["workspaces", "parameters", build], `workspacebuilds/${build}/parameters`),
+    ask(["workspaces", "parameters", build], "workspacebuilds/{workspacebuild}/parameters", { workspacebuild: build }),
   buildTimings: (build: string) =>
-    ask<t.BuildTimings>(["workspaces", "timings", build], `workspacebuilds/${build}/timings`),
+    ask(["workspaces", "timings", build], "workspacebuilds/{workspacebuild}/timings", { workspacebuild: build }),
   // at is the build and its status: each leaves another state.
   workspaceStates: (workspace: string, at: string) =>
-    ask<t.StoredState[]>(["workspaces", "states", workspace, at], `workspaces/${workspace}/states`),
+    ask(["workspaces", "states", workspace, at], "workspaces/{workspace}/states", { workspace }),
   organizationSharing: (organization: string) =>
-    ask<t.WorkspaceSharingSettings>(
-      ["organization-sharing", organization],
-      `organizations/${segment(organization)}/settings/workspace-sharing`,
-    ),
+    ask(["organization-sharing", organization], "organizations/{organization}/settings/workspace-sharing", {
+      organization,
+    }),
   workspaceSharing: (workspace: string) =>
-    ask<t.WorkspaceACL>(["workspaces", "sharing", workspace], `workspaces/${workspace}/acl`),
+    ask(["workspaces", "sharing", workspace], "workspaces/{workspace}/acl", { workspace }),
   portShares: (workspace: string) =>
-    ask<t.PortShares>(["workspaces", "port-shares", workspace], `workspaces/${workspace}/port-share`),
+    ask(["workspaces", "port-shares", workspace], "workspaces/{workspace}/port-share", { workspace }),
   quota: (organization: string, user: string) =>
-    ask<t.WorkspaceQuota>(
-      ["workspaces", "quota", organization, user],
-      `organizations/${organization}/members/${user}/workspace-quota`,
-    ),
+    ask(["workspaces", "quota", organization, user], "organizations/{organization}/members/{user}/workspace-quota", {
+      organization,
+      user,
+    }),
   ports: (agent: string) =>
-    ask<{ ports: t.ListeningPort[] }>(["ports", agent], `workspaceagents/${agent}/listening-ports`),
-  containers: (agent: string) => ask<t.AgentContainers>(["containers", agent], `workspaceagents/${agent}/containers`),
+    ask(["ports", agent], "workspaceagents/{workspaceagent}/listening-ports", { workspaceagent: agent }),
+  containers: (agent: string) =>
+    ask(["containers", agent], "workspaceagents/{workspaceagent}/containers", { workspaceagent: agent }),
 
   templates: (sort: t.TemplateOrder | "" = "") =>
-    ask<t.Template[]>(["templates", "list", sort], `templates${sort && `?sort=${sort}`}`),
+    ask(["templates", "list", sort], "templates", { query: { sort: sort || undefined } }),
   // The template with a reference in an address: its name in the default organization, or its id.
   template: (ref: string) =>
-    ask<t.Template>(["templates", "one", ref], isID(ref) ? `templates/${ref}` : `${org}/templates/${segment(ref)}`),
+    isID(ref)
+      ? ask(["templates", "one", ref], "templates/{template}", { template: ref })
+      : ask(["templates", "one", ref], "organizations/{organization}/templates/{templatename}", {
+          organization: standard,
+          templatename: ref,
+        }),
   versionByName: (template: string, name: string) =>
-    ask<t.TemplateVersion>(["templates", "version", template, name], `templates/${template}/versions/${segment(name)}`),
-  version: (id: string) => ask<t.TemplateVersion>(["templates", "version", id], `templateversions/${id}`),
+    ask(["templates", "version", template, name], "templates/{template}/versions/{versionname}", {
+      template,
+      versionname: name,
+    }),
+  version: (id: string) =>
+    ask(["templates", "version", id], "templateversions/{templateversion}", { templateversion: id }),
   versionResources: (id: string) =>
-    ask<t.WorkspaceResource[]>(["templates", "resources", id], `templateversions/${id}/resources`),
+    ask(["templates", "resources", id], "templateversions/{templateversion}/resources", { templateversion: id }),
   variables: (id: string) =>
-    ask<t.TemplateVersionVariable[]>(["templates", "variables", id], `templateversions/${id}/variables`),
+    ask(["templates", "variables", id], "templateversions/{templateversion}/variables", { templateversion: id }),
   parameters: (id: string) =>
-    ask<t.TemplateVersionParameter[]>(["templates", "parameters", id], `templateversions/${id}/rich-parameters`),
+    ask(["templates", "parameters", id], "templateversions/{templateversion}/rich-parameters", { templateversion: id }),
   autofill: (user: string, template: string) =>
-    ask<t.ParameterValue[]>(
-      ["templates", "autofill", user, template],
-      `users/${segment(user)}/autofill-parameters?template_id=${template}`,
-    ),
-  presets: (id: string) => ask<t.Preset[]>(["templates", "presets", id], `templateversions/${id}/presets`),
-  templateByID: (id: string) => ask<t.Template>(["templates", "id", id], `templates/${id}`),
+    ask(["templates", "autofill", user, template], "users/{user}/autofill-parameters", {
+      user,
+      query: { template_id: template },
+    }),
+  presets: (id: string) =>
+    ask(["templates", "presets", id], "templateversions/{templateversion}/presets", { templateversion: id }),
+  templateByID: (id: string) => ask(["templates", "id", id], "templates/{template}", { template: id }),
   templatePrebuilds: (template: string) =>
-    ask<t.TemplatePrebuilds[]>(["templates", "prebuilds", template], `templates/${template}/prebuilds`),
+    ask(["templates", "prebuilds", template], "templates/{template}/prebuilds", { template }),
   templateInsights: (template: string, since: string, until: string) =>
-    ask<t.TemplateInsightsResponse>(
-      ["insights", template, since],
-      `insights/templates?template_ids=${template}&start_time=${since}&end_time=${until}&interval=day`,
-    ),
+    ask(["insights", template, since], "insights/templates", {
+      query: { template_ids: template, start_time: since, end_time: until, interval: "day" },
+    }),
   userActivity: (template: string, since: string, until: string) =>
-    ask<t.UserActivityInsightsResponse>(
-      ["insights", "users", template, since],
-      `insights/user-activity?template_ids=${template}&start_time=${since}&end_time=${until}`,
-    ),
+    ask(["insights", "users", template, since], "insights/user-activity", {
+      query: { template_ids: template, start_time: since, end_time: until },
+    }),
   templateRights: (template: string) =>
-    ask<t.TemplateACL>(["templates", "rights", template], `templates/${template}/acl`),
+    ask(["templates", "rights", template], "templates/{template}/acl", { template }),
   // What the signed-in user may do with a template.
   templatePermissions: (template: string) =>
     may(
@@ -198,16 +208,21 @@ export const queries = {
         ]),
       ),
     ),
-  examples: () => ask<t.TemplateExample[]>(["templates", "examples"], "templates/examples"),
+  examples: () => ask(["templates", "examples"], "templates/examples"),
 
   daemons: (name?: string) =>
-    ask<t.ProvisionerDaemon[]>(["provisioners", "daemons", name], `${orgPath(name)}/provisionerdaemons`),
+    ask(["provisioners", "daemons", name], "organizations/{organization}/provisionerdaemons", {
+      organization: name ?? standard,
+    }),
   provisionerKeys: (name?: string) =>
-    ask<t.ProvisionerKey[]>(["provisioners", "keys", name], `${orgPath(name)}/provisionerkeys`),
-  workspaceProxies: () => ask<{ regions: t.WorkspaceProxy[] }>(["regions", "proxies"], "workspaceproxies"),
+    ask(["provisioners", "keys", name], "organizations/{organization}/provisionerkeys", {
+      organization: name ?? standard,
+    }),
+  workspaceProxies: () => ask(["regions", "proxies"], "workspaceproxies"),
 
-  organizations: () => followed(ask<t.Organization[]>(["organizations", "list"], "organizations")),
-  organization: (name: string) => followed(ask<t.Organization>(["organizations", "one", name], orgPath(name))),
+  organizations: () => followed(ask(["organizations", "list"], "organizations")),
+  organization: (name: string) =>
+    followed(ask(["organizations", "one", name], "organizations/{organization}", { organization: name })),
   // What the user may do in an organization: an answer to each check.
   mayIn: (organization: string, checks: Checks) => followed(may(["organizations", "may", organization], checks)),
   mayAnywhere: () => may(["organizations", "mayAnywhere"], anywhere),
@@ -215,87 +230,80 @@ export const queries = {
     may(["organizations", "mayCreate"], { create: { action: "create", object: { resource_type: "organization" } } }),
   members: (name: string, search: string, page: number) =>
     followed(
-      ask<t.PaginatedMembers>(
-        ["organizations", "members", name, search, page],
-        `${orgPath(name)}/paginated-members?q=${containing(search)}&${memberPage(page)}`,
-      ),
+      ask(["organizations", "members", name, search, page], "organizations/{organization}/paginated-members", {
+        organization: name,
+        query: { q: containing(search), ...memberPage(page) },
+      }),
     ),
   suggestedMembers: (name: string, search: string) =>
-    ask<t.PaginatedMembers>(
-      ["organizations", "suggested", name, search],
-      `${orgPath(name)}/paginated-members?q=${containing(search)}&limit=${suggestions}`,
-    ),
+    ask(["organizations", "suggested", name, search], "organizations/{organization}/paginated-members", {
+      organization: name,
+      query: { q: containing(search), limit: suggestions },
+    }),
   suggestedUsers: (search: string) =>
-    ask<t.UsersResponse>(["users", "suggested", search], `users?q=${containing(search)}&limit=${suggestions}`),
+    ask(["users", "suggested", search], "users", { query: { q: containing(search), limit: suggestions } }),
   roles: (name: string) =>
-    followed(ask<t.AssignableRole[]>(["organizations", "roles", name], `${orgPath(name)}/members/roles`)),
-  groups: (name: string) => followed(ask<t.Group[]>(["organizations", "groups", name], `${orgPath(name)}/groups`)),
+    followed(
+      ask(["organizations", "roles", name], "organizations/{organization}/members/roles", { organization: name }),
+    ),
+  groups: (name: string) =>
+    followed(ask(["organizations", "groups", name], "organizations/{organization}/groups", { organization: name })),
   // The group with a name or an id. No group is named like an id.
   group: (name: string, group: string) =>
     followed(
-      ask<t.Group>(
-        ["organizations", "group", name, group],
-        isID(group) ? `groups/${group}` : `${orgPath(name)}/groups/${segment(group)}`,
-      ),
+      isID(group)
+        ? ask(["organizations", "group", name, group], "groups/{group}", { group })
+        : ask(["organizations", "group", name, group], "organizations/{organization}/groups/{groupname}", {
+            organization: name,
+            groupname: group,
+          }),
     ),
   groupMembers: (group: string, page: number) =>
     followed(
-      ask<t.GroupMembersResponse>(
-        ["organizations", "groupMembers", group, page],
-        `groups/${group}/members?${memberPage(page)}`,
-      ),
+      ask(["organizations", "groupMembers", group, page], "groups/{group}/members", { group, query: memberPage(page) }),
     ),
 
-  invitations: () => ask<t.OrganizationInvitation[]>(["invitations"], "users/me/invitations"),
-  siteRoles: () => ask<t.AssignableRole[]>(["users", "roles"], "users/roles"),
-  connectionTypes: () => ask<t.ConnectionTypes>(["connection-types"], "users/me/connection-types"),
-  preferences: () => ask<t.UserPreferences>(["preferences"], "users/me/preferences"),
-  userAppearance: () => ask<t.UserAppearance>(["user-appearance"], "users/me/appearance"),
-  quietHours: () => ask<t.QuietHours>(["quiet-hours"], "users/me/quiet-hours"),
-  tokenConfig: () => ask<t.TokenConfig>(["tokens", "config"], "users/me/keys/tokens/tokenconfig"),
-  secrets: () => ask<t.UserSecret[]>(["secrets"], "users/me/secrets"),
-  sshKeys: () => ask<t.UserSSHKey[]>(["sshkeys"], "users/me/ssh-keys"),
-  sshGateway: () => ask<t.SSHGateway>(["sshgateway"], "deployment/ssh-gateway"),
-  sshHostCA: () => ask<t.SSHAuthority>(["sshhostca"], "deployment/ssh-host-ca"),
-  devices: () => ask<t.UserDevice[]>(["devices"], "users/me/devices"),
-  wireguardGateway: () => ask<t.WireGuardGateway>(["wggateway"], "deployment/wireguard-gateway"),
-  sshKey: () => ask<t.GitSSHKey>(["sshkey"], "users/me/gitsshkey"),
-  externalAuths: () => ask<t.ExternalAuths>(["external-auth", "list"], "external-auth"),
-  externalAuth: (id: string) => ask<t.ExternalAuth>(["external-auth", "one", id], `external-auth/${segment(id)}`),
+  invitations: () => ask(["invitations"], "users/{user}/invitations", { user: "me" }),
+  siteRoles: () => ask(["users", "roles"], "users/roles"),
+  connectionTypes: () => ask(["connection-types"], "users/{user}/connection-types", { user: "me" }),
+  preferences: () => ask(["preferences"], "users/{user}/preferences", { user: "me" }),
+  userAppearance: () => ask(["user-appearance"], "users/{user}/appearance", { user: "me" }),
+  quietHours: () => ask(["quiet-hours"], "users/{user}/quiet-hours", { user: "me" }),
+  tokenConfig: () => ask(["tokens", "config"], "users/{user}/keys/tokens/tokenconfig", { user: "me" }),
+  secrets: () => ask(["secrets"], "users/{user}/secrets", { user: "me" }),
+  sshKeys: () => ask(["sshkeys"], "users/{user}/ssh-keys", { user: "me" }),
+  sshGateway: () => ask(["sshgateway"], "deployment/ssh-gateway"),
+  sshHostCA: () => ask(["sshhostca"], "deployment/ssh-host-ca"),
+  devices: () => ask(["devices"], "users/{user}/devices", { user: "me" }),
+  wireguardGateway: () => ask(["wggateway"], "deployment/wireguard-gateway"),
+  sshKey: () => ask(["sshkey"], "users/{user}/gitsshkey", { user: "me" }),
+  externalAuths: () => ask(["external-auth", "list"], "external-auth"),
+  externalAuth: (id: string) => ask(["external-auth", "one", id], "external-auth/{externalauth}", { externalauth: id }),
   logins: (version: string) =>
-    ask<t.TemplateVersionExternalAuth[]>(
-      ["external-auth", "version", version],
-      `templateversions/${version}/external-auth`,
-    ),
+    ask(["external-auth", "version", version], "templateversions/{templateversion}/external-auth", {
+      templateversion: version,
+    }),
   inbox: (status: "all" | "unread") =>
-    ask<t.ListInboxNotificationsResponse>(
-      ["inbox", "newest", status],
-      `notifications/inbox?format=plaintext&read_status=${status}`,
-    ),
+    ask(["inbox", "newest", status], "notifications/inbox", { query: { format: "plaintext", read_status: status } }),
   inboxPages: () =>
     infiniteQueryOptions({
       queryKey: ["inbox", "pages"],
       initialPageParam: "",
       queryFn: ({ pageParam, signal }) =>
-        get<t.ListInboxNotificationsResponse>(
-          `notifications/inbox?format=plaintext${pageParam && `&starting_before=${pageParam}`}`,
-          signal,
-        ),
+        get("notifications/inbox", { query: { format: "plaintext", starting_before: pageParam || undefined }, signal }),
       getNextPageParam: ({ notifications }) =>
         notifications.length < inboxPageSize ? undefined : notifications.at(-1)?.id,
     }),
-  webhooks: () => ask<t.Webhook[]>(["webhooks"], "webhooks"),
+  webhooks: () => ask(["webhooks"], "webhooks"),
   webhookDeliveries: (id: string) =>
-    ask<t.WebhookDelivery[]>(["webhooks", "deliveries", id], `webhooks/${id}/deliveries`),
-  notificationSettings: () => ask<t.NotificationsSettings>(["notifications", "settings"], "notifications/settings"),
-  notificationMethods: () =>
-    ask<t.NotificationMethodsResponse>(["notifications", "methods"], "notifications/dispatch-methods"),
-  notificationTemplates: () =>
-    ask<t.NotificationTemplate[]>(["notifications", "templates"], "notifications/templates/system"),
+    ask(["webhooks", "deliveries", id], "webhooks/{webhook}/deliveries", { webhook: id }),
+  notificationSettings: () => ask(["notifications", "settings"], "notifications/settings"),
+  notificationMethods: () => ask(["notifications", "methods"], "notifications/dispatch-methods"),
+  notificationTemplates: () => ask(["notifications", "templates"], "notifications/templates/system"),
   notificationPreferences: () =>
-    ask<t.NotificationPreference[]>(["notifications", "preferences"], "users/me/notifications/preferences"),
-  health: () => ask<t.HealthReport>(["health"], "debug/health"),
-  mesh: () => ask<t.MeshPeersResponse>(["mesh"], "mesh/peers"),
+    ask(["notifications", "preferences"], "users/{user}/notifications/preferences", { user: "me" }),
+  health: () => ask(["health"], "debug/health"),
+  mesh: () => ask(["mesh"], "mesh/peers"),
 };
 
 // putWorkspace puts a workspace that was just read into every cached answer. The next page starts from it and

@@ -1,7 +1,7 @@
 // With whom templates and workspaces can be shared.
 import { get } from "./client";
 import { containing } from "./queries";
-import type { ACLAvailable, Group, MinimalUser, PaginatedMembers } from "./types";
+import type { Group, MinimalUser } from "./types";
 
 export interface Candidates {
   users: MinimalUser[];
@@ -14,16 +14,16 @@ export type FindCandidates = (search: string, signal: AbortSignal) => Promise<Ca
 export const candidatesOfTemplate =
   (template: string): FindCandidates =>
   (search, signal) =>
-    get<ACLAvailable>(`templates/${template}/acl/available?q=${containing(search)}`, signal);
+    get("templates/{template}/acl/available", { template, query: { q: containing(search) }, signal });
 
 // candidatesOfWorkspace leaves out the owner, who has access anyway.
 export const candidatesOfWorkspace =
   (organization: string, owner: string): FindCandidates =>
   async (search, signal) => {
-    const at = `organizations/${organization}`;
+    const q = containing(search);
     const [page, groups] = await Promise.all([
-      get<PaginatedMembers>(`${at}/paginated-members?limit=50&q=${containing(search)}`, signal),
-      get<Group[]>(`${at}/groups?q=${containing(search)}`, signal),
+      get("organizations/{organization}/paginated-members", { organization, query: { limit: 50, q }, signal }),
+      get("organizations/{organization}/groups", { organization, query: { q }, signal }),
     ]);
     return {
       users: page.members

@@ -1,46 +1,80 @@
 // The settings of sync: which claims of the identity provider decide about memberships.
 import { queryOptions } from "@tanstack/react-query";
-import { get, segment, send } from "./client";
-import type { AuthorizationRequest } from "./types";
-
-// organizationSync is where the API keeps the settings of organization sync; syncOf, where it keeps those of an
-// organization.
-export const organizationSync = { path: "settings/idpsync/organization", claims: "settings/idpsync" };
-
-export const syncOf = (organization: string, kind: "groups" | "roles") => ({
-  path: `organizations/${organization}/settings/idpsync/${kind}`,
-  claims: `organizations/${organization}/settings/idpsync`,
-});
-
-export type SyncPlace = typeof organizationSync;
+import { get, send } from "./client";
+import { ask } from "./queries";
+import type { GroupSyncSettings, OrganizationSyncSettings, RoleSyncSettings } from "./types";
 
 // Settings are read when a form opens, and not again while it is open.
 const once = { gcTime: 0, refetchOnWindowFocus: false, refetchOnReconnect: false } as const;
 
-export const syncQueries = {
-  settings: <T>({ path }: SyncPlace) =>
-    queryOptions({ queryKey: ["sync", path], queryFn: ({ signal }) => get<T>(path, signal), ...once }),
-  // The names of the claims that users had at sign-in.
-  fields: ({ claims }: SyncPlace) =>
+// Claims are what users had at sign-in: the names of claims, and the values of one. The users are those of an
+// organization, or all.
+const claims = (organization?: string) => ({
+  fields: () => ({
+    ...(organization === undefined
+      ? ask(["sync", "fields"], "settings/idpsync/available-fields")
+      : ask(["sync", organization, "fields"], "organizations/{organization}/settings/idpsync/available-fields", {
+          organization,
+        })),
+    staleTime: 0,
+  }),
+  values: (field: string) => ({
+    ...(organization === undefined
+      ? ask(["sync", "values", field], "settings/idpsync/field-values", { query: { claimField: field } })
+      : ask(["sync", organization, "values", field], "organizations/{organization}/settings/idpsync/field-values", {
+          organization,
+          query: { claimField: field },
+        })),
+    staleTime: 0,
+  }),
+});
+
+// SyncPlace is where the API keeps settings of one kind.
+export interface SyncPlace<T> extends ReturnType<typeof claims> {
+  save: (settings: T) => Promise<T>;
+}
+
+export const organizationSync = {
+  ...claims(),
+  settings: () =>
     queryOptions({
-      queryKey: ["sync", claims, "fields"],
-      queryFn: ({ signal }) => get<string[]>(`${claims}/available-fields`, signal),
-      staleTime: 0,
+      queryKey: ["sync", "organizations"],
+      queryFn: ({ signal }) => get("settings/idpsync/organization", { signal }),
+      ...once,
     }),
-  // The values that a claim had.
-  values: ({ claims }: SyncPlace, field: string) =>
-    queryOptions({
-      queryKey: ["sync", claims, "values", field],
-      queryFn: ({ signal }) => get<string[]>(`${claims}/field-values?claimField=${segment(field)}`, signal),
-      staleTime: 0,
-    }),
-  // Whether the user may read and change organization sync.
-  may: () =>
-    queryOptions({
-      queryKey: ["sync", "may"],
-      queryFn: () =>
-        send<{ update: boolean }>("POST", "authcheck", {
-          checks: { update: { action: "update", object: { resource_type: "deployment_config" } } },
-        } satisfies AuthorizationRequest),
-    }),
+  save: (body: OrganizationSyncSettings) => send("PATCH settings/idpsync/organization", { body }),
 };
+
+export const groupSync = (organization: string) => ({
+  ...claims(organization),
+  settings: () =>
+    queryOptions({
+      queryKey: ["sync", organization, "groups"],
+      queryFn: ({ signal }) => get("organizations/{organization}/settings/idpsync/groups", { organization, signal }),
+      ...once,
+    }),
+  save: (body: GroupSyncSettings) =>
+    send("PATCH organizations/{organization}/settings/idpsync/groups", { organization, body }),
+});
+
+export const roleSync = (organization: string) => ({
+  ...claims(organization),
+  settings: () =>
+    queryOptions({
+      queryKey: ["sync", organization, "roles"],
+      queryFn: ({ signal }) => get("organizations/{organization}/settings/idpsync/roles", { organization, signal }),
+      ...once,
+    }),
+  save: (body: RoleSyncSettings) =>
+    send("PATCH organizations/{organization}/settings/idpsync/roles", { organization, body }),
+});
+
+// maySync asks whether the user may read and change organization sync.
+export const maySync = () =>
+  queryOptions({
+    queryKey: ["sync", "may"],
+    queryFn: () =>
+      send("POST authcheck", {
+        body: { checks: { update: { action: "update", object: { resource_type: "deployment_config" } } } },
+      }),
+  });

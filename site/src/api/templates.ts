@@ -1,23 +1,16 @@
 // What can be done to a template's versions.
 import { post, send } from "./client";
-import { orgPath } from "./queries";
-import type {
-  CreateTemplateVersionRequest,
-  Template,
-  TemplateVersion,
-  UpdateActiveVersionRequest,
-  VariableValue,
-} from "./types";
+import { standard } from "./queries";
+import type { CreateTemplateVersionRequest, Template, TemplateVersion, VariableValue } from "./types";
 
 type Version = Omit<CreateTemplateVersionRequest, "storage_method" | "provisioner">;
 
 // createVersion imports a version in an organization: the default one without its name.
-export const createVersion = (version: Version, organization?: string) =>
-  post<TemplateVersion>(`${orgPath(organization)}/templateversions`, {
-    ...version,
-    storage_method: "file",
-    provisioner: "terraform",
-  } satisfies CreateTemplateVersionRequest);
+export const createVersion = (version: Version, organization = standard) =>
+  post("organizations/{organization}/templateversions", {
+    organization,
+    body: { ...version, storage_method: "file", provisioner: "terraform" },
+  });
 
 // reimport imports a version's files again with other values for its variables. template gets the new version; it is
 // undefined if it does not exist yet.
@@ -38,7 +31,10 @@ export const reimport = (
   );
 
 export const archiveVersion = ({ id, archived }: TemplateVersion) =>
-  send("POST", `templateversions/${id}/${archived ? "unarchive" : "archive"}`);
+  send(
+    archived ? "POST templateversions/{templateversion}/unarchive" : "POST templateversions/{templateversion}/archive",
+    { templateversion: id },
+  );
 
 export const activateVersion = (template: string, version: string) =>
-  send("PATCH", `templates/${template}/versions`, { id: version } satisfies UpdateActiveVersionRequest);
+  send("PATCH templates/{template}/versions", { template, body: { id: version } });

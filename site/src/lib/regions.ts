@@ -56,8 +56,7 @@ export function places(list: readonly Listed[]): Place[] {
     }));
 }
 
-export const listPlaces = async (signal?: AbortSignal) =>
-  places((await get<{ regions: Listed[] }>("regions", signal)).regions);
+export const listPlaces = async (signal?: AbortSignal) => places((await get("regions", { signal })).regions);
 
 // latency is the round trip to a place in ms, and undefined if it does not answer. The first request opens the
 // connection, so the fastest one counts.

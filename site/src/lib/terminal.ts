@@ -6,8 +6,7 @@ import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { type IDisposable, type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
-import { retryDelay, send, socket } from "~/api/client";
-import type { TerminalTokenResponse } from "~/api/types";
+import { address, retryDelay, send, socket } from "~/api/client";
 import type { Region } from "./region";
 import { terminalPlace } from "./regions";
 import { type Command, commandOf } from "./terminal-keys";
@@ -172,13 +171,14 @@ export interface Report {
 
 const regionTimeout = 3000; // ms, until a region has opened a terminal
 
+const ptyOf = (agent: string) => address("GET workspaceagents/{workspaceagent}/pty", { workspaceagent: agent });
+
 // regionSocket opens a terminal's websocket at a region, with a token that the server signs for it.
 async function regionSocket(region: Region, agent: string, query: URLSearchParams): Promise<WebSocket> {
-  const url = new URL(`${region.url}/api/v2/workspaceagents/${agent}/pty`);
+  const url = new URL(region.url + ptyOf(agent));
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  const answer = await send<TerminalTokenResponse>("POST", "applications/reconnecting-pty-signed-token", {
-    agentID: agent,
-    url: url.href,
+  const answer = await send("POST applications/reconnecting-pty-signed-token", {
+    body: { agentID: agent, url: url.href },
   });
   url.search = new URLSearchParams([...query, ["coder_terminal_token", answer.signed_token]]).toString();
   return new WebSocket(url);
@@ -213,7 +213,7 @@ export function attach(
     if (command) query.set("command", command);
     const opened = region
       ? await regionSocket(region, agent, query).catch(() => null)
-      : socket(`workspaceagents/${agent}/pty?${query}`);
+      : socket(`${ptyOf(agent)}?${query}`);
     if (closed || mine !== attempt) return opened?.close();
     if (!opened) return connect(true);
     const now = opened;

@@ -4,16 +4,7 @@ import { lazy, Suspense, useState } from "react";
 import { post, send } from "~/api/client";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
-import type {
-  APIKey,
-  ConvertLoginRequest,
-  CreateTokenRequest,
-  CreateTokenResponse,
-  OAuthConversionResponse,
-  UpdateUserPasswordRequest,
-  UpdateUserProfileRequest,
-  User,
-} from "~/api/types";
+import type { APIKey, User } from "~/api/types";
 import { Look } from "~/components/account/look";
 import { NotificationPreferences } from "~/components/account/notification-preferences";
 import { QuietHours } from "~/components/account/quiet-hours";
@@ -80,7 +71,7 @@ function Profile() {
   const me = useMe();
   const { values, field } = useFields({ username: me.username, name: me.name });
   const save = useMutation({
-    mutationFn: () => send("PUT", "users/me/profile", values satisfies UpdateUserProfileRequest),
+    mutationFn: () => send("PUT users/{user}/profile", { user: "me", body: values }),
   });
   return (
     <Card title="Profile">
@@ -95,7 +86,7 @@ function Profile() {
 function Password() {
   const { values, field, reset } = useFields({ old_password: "", password: "" });
   const save = useMutation({
-    mutationFn: () => send("PUT", "users/me/password", values satisfies UpdateUserPasswordRequest),
+    mutationFn: () => send("PUT users/{user}/password", { user: "me", body: values }),
     onSuccess: reset,
   });
   return (
@@ -158,11 +149,7 @@ function Convert() {
 function ConvertDialog({ to, onClose }: { to: "oidc" | "github"; onClose: () => void }) {
   const { values, field } = useFields({ password: "" });
   const convert = useMutation({
-    mutationFn: () =>
-      send<OAuthConversionResponse>("POST", "users/me/convert-login", {
-        ...values,
-        to_type: to,
-      } satisfies ConvertLoginRequest),
+    mutationFn: () => send("POST users/{user}/convert-login", { user: "me", body: { ...values, to_type: to } }),
     onSuccess: (begun) => {
       const query = new URLSearchParams({ oidc_merge_state: begun.state_string, redirect: paths.account });
       location.assign(`${paths.signIn[to]}?${query}`);
@@ -285,7 +272,7 @@ export function Tokens() {
           <Confirm
             title={`Expire token ${expiring.token_name}?`}
             action="Expire"
-            onConfirm={() => send("PUT", `users/me/keys/${expiring.id}/expire`)}
+            onConfirm={() => send("PUT users/{user}/keys/{key}/expire", { user: "me", key: expiring.id })}
             onClose={() => expire(null)}
           >
             Programs that use this token lose access immediately. It stays in the list of expired tokens.
@@ -296,7 +283,7 @@ export function Tokens() {
             title={`Delete token ${removing.token_name}?`}
             action="Delete"
             danger
-            onConfirm={() => send("DELETE", `users/me/keys/${removing.id}`)}
+            onConfirm={() => send("DELETE users/{user}/keys/{key}", { user: "me", key: removing.id })}
             onClose={() => remove(null)}
           >
             {over(removing)
@@ -322,11 +309,14 @@ function NewToken({ onClose }: { onClose: () => void }) {
   const days = Math.min(chosen, Math.max(longest, 1));
   const create = useMutation({
     mutationFn: () =>
-      post<CreateTokenResponse>("users/me/keys/tokens", {
-        token_name: name,
-        lifetime: Math.min(days * day, config.data?.max_token_lifetime ?? days * day),
-        scopes: scopes.split(/[\s,]+/).filter(Boolean),
-      } satisfies CreateTokenRequest),
+      post("users/{user}/keys/tokens", {
+        user: "me",
+        body: {
+          token_name: name,
+          lifetime: Math.min(days * day, config.data?.max_token_lifetime ?? days * day),
+          scopes: scopes.split(/[\s,]+/).filter(Boolean),
+        },
+      }),
   });
   if (create.data)
     return (
@@ -394,7 +384,7 @@ function SSHKey() {
           title="Replace SSH key?"
           action="Replace"
           danger
-          onConfirm={() => send("PUT", "users/me/gitsshkey")}
+          onConfirm={() => send("PUT users/{user}/gitsshkey", { user: "me" })}
           onClose={() => ask(false)}
         >
           Your workspaces stop using the old key. Add the new one to your Git host.

@@ -4,7 +4,7 @@ import { Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { Appearance, Banner, UpdateAppearanceRequest } from "~/api/types";
+import type { Appearance, Banner } from "~/api/types";
 import Banners from "~/components/shell/banners";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -51,11 +51,7 @@ function Settings({ look }: { look: Appearance }) {
     setBanners(banners.map((b, j) => (i === j ? { ...b, ...change } : b)));
   const save = useMutation({
     mutationFn: () =>
-      send<Appearance>("PUT", "appearance", {
-        application_name: name,
-        logo_url: logo,
-        announcement_banners: banners,
-      } satisfies UpdateAppearanceRequest),
+      send("PUT appearance", { body: { application_name: name, logo_url: logo, announcement_banners: banners } }),
     onSuccess: (next) => client.setQueryData(queries.appearance().queryKey, next),
   });
   return (

@@ -23,7 +23,7 @@ export default function Audit() {
       what="entry"
       whats="entries"
       example="action:delete username:ada date_from:2030-01-01"
-      exportPath="audit/export"
+      of="audit"
       search={search}
       query={query}
       rows={rows.length}

@@ -1,7 +1,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { KeyRound, LogIn } from "lucide-react";
 import { send } from "~/api/client";
-import type { CreateLoginCodeRequest, CreateLoginCodeResponse, CreateTokenResponse } from "~/api/types";
+import type { CreateLoginCodeRequest } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { CopyLine } from "~/components/ui/copy";
@@ -24,11 +24,11 @@ export default function CliAuth() {
   useTitle("Sign in from a terminal");
   const me = useMe();
   const asks = terminal();
-  const create = useMutation({ mutationFn: () => send<CreateTokenResponse>("POST", "users/me/keys") });
+  const create = useMutation({ mutationFn: () => send("POST users/{user}/keys", { user: "me" }) });
   const handOver = useMutation({
     mutationFn: async ({ port, state, challenge }: NonNullable<typeof asks>) => {
       const body: CreateLoginCodeRequest = { code_challenge: challenge };
-      const { code } = await send<CreateLoginCodeResponse>("POST", "users/me/keys/codes", body);
+      const { code } = await send("POST users/{user}/keys/codes", { user: "me", body });
       window.location.assign(`http://127.0.0.1:${port}/?${new URLSearchParams({ code, state }).toString()}`);
     },
   });

@@ -28,7 +28,7 @@ export default function ConnectionLog() {
       what="connection"
       whats="connections"
       example="workspace_owner:ada type:ssh status:ongoing"
-      exportPath="connectionlog/export"
+      of="connectionlog"
       search={search}
       query={query}
       rows={rows.length}

@@ -5,7 +5,7 @@ import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
 import { lists } from "~/api/lists";
 import { gone, putWorkspace, queries } from "~/api/queries";
-import type { CreateWorkspaceRequest, Preset, Template, Workspace } from "~/api/types";
+import type { Preset, Template } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { Empty } from "~/components/ui/empty";
@@ -91,12 +91,15 @@ export function NewWorkspace({ template }: { template: Template }) {
   useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]);
   const create = useMutation({
     mutationFn: () =>
-      post<Workspace>(`users/${owner}/workspaces`, {
-        name,
-        template_id: template.id,
-        rich_parameter_values: form.values(),
-        ...(preset ? { template_version_preset_id: preset } : {}),
-      } satisfies CreateWorkspaceRequest),
+      post("users/{user}/workspaces", {
+        user: owner,
+        body: {
+          name,
+          template_id: template.id,
+          rich_parameter_values: form.values(),
+          ...(preset ? { template_version_preset_id: preset } : {}),
+        },
+      }),
     onSuccess: (w) => {
       putWorkspace(client, w);
       followBuild(client, w.latest_build);

@@ -3,7 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Send } from "lucide-react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { NotificationsSettings, NotificationTemplate, UpdateNotificationTemplateMethod } from "~/api/types";
+import type { NotificationTemplate } from "~/api/types";
 import { groupsOf } from "~/components/account/notification-preferences";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -27,16 +27,13 @@ export default function DeploymentNotifications() {
   const methods = useQuery(queries.notificationMethods());
   const templates = useQuery(queries.notificationTemplates());
   const pause = useMutation({
-    mutationFn: (paused: boolean) =>
-      send<NotificationsSettings>("PUT", "notifications/settings", {
-        notifier_paused: paused,
-      } satisfies NotificationsSettings),
+    mutationFn: (paused: boolean) => send("PUT notifications/settings", { body: { notifier_paused: paused } }),
     onSuccess: (next) => client.setQueryData(queries.notificationSettings().queryKey, next),
   });
-  const test = useMutation({ mutationFn: () => send("POST", "notifications/test", {}) });
+  const test = useMutation({ mutationFn: () => send("POST notifications/test") });
   const choose = useMutation({
     mutationFn: ({ id, method }: { id: string; method: string }) =>
-      send("PUT", `notifications/templates/${id}/method`, { method } satisfies UpdateNotificationTemplateMethod),
+      send("PUT notifications/templates/{template}/method", { template: id, body: { method } }),
     onSuccess: () => client.invalidateQueries({ queryKey: queries.notificationTemplates().queryKey }),
   });
   const paused = settings.data?.notifier_paused ?? false;

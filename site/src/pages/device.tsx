@@ -2,7 +2,6 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useSearch } from "wouter";
 import { ApiError, get } from "~/api/client";
-import type { ExternalAuthDevice, OAuth2DeviceFlowCallbackResponse } from "~/api/types";
 import { Front } from "~/components/shell/front";
 import { CopyLine } from "~/components/ui/copy";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -21,19 +20,18 @@ export default function Device() {
   const [failed, fail] = useState<unknown>(null);
   const device = useQuery({
     queryKey: ["device"],
-    queryFn: ({ signal }) => get<ExternalAuthDevice>("users/oauth2/github/device", signal),
+    queryFn: ({ signal }) => get("users/oauth2/github/device", { signal }),
     staleTime: Infinity,
     retry: false,
   });
   const { device_code: code, interval } = device.data ?? {};
   useEffect(() => {
     if (!code) return;
-    const query = new URLSearchParams({ code, state });
     let every = Math.max(interval ?? 5, 1) * 1000;
     let timer: ReturnType<typeof setTimeout>;
     const ask = async () => {
       try {
-        const done = await get<OAuth2DeviceFlowCallbackResponse>(`users/oauth2/github/callback?${query}`);
+        const done = await get("users/oauth2/github/callback", { query: { code, state } });
         location.assign(done.redirect_url);
       } catch (err) {
         if (!(err instanceof ApiError) || !waiting.includes(err.detail)) return fail(err);

@@ -7,7 +7,7 @@ import { get, send } from "~/api/client";
 import { useVersionLog } from "~/api/logs";
 import { queries } from "~/api/queries";
 import { activateVersion, createVersion, reimport } from "~/api/templates";
-import type { ProvisionerJob, Template, TemplateVersion, UploadResponse, VariableValue } from "~/api/types";
+import type { ProvisionerJob, Template, TemplateVersion, VariableValue } from "~/api/types";
 import { Diff } from "~/components/code/diff";
 import { useFiles } from "~/components/code/files";
 import { failuresOf, ImportLog } from "~/components/template/import-result";
@@ -130,7 +130,7 @@ function Editor({ template, address, version, active, files: original, base }: E
   const start = useMutation({
     mutationFn: async () => {
       const archive = new Blob([writeTar(files)], { type: "application/x-tar" });
-      const { hash } = await send<UploadResponse>("POST", "files", archive);
+      const { hash } = await send("POST files", { body: archive });
       return createVersion(
         { file_id: hash, template_id: template.id, tags: version.job.tags, name, message },
         template.organization_id,
@@ -143,10 +143,12 @@ function Editor({ template, address, version, active, files: original, base }: E
   });
   const again = useMutation({
     mutationFn: async (values: VariableValue[]) =>
-      reimport(await get<TemplateVersion>(`templateversions/${attempt!.id}`), values, template),
+      reimport(await get("templateversions/{templateversion}", { templateversion: attempt!.id }), values, template),
     onSuccess: (v) => setAttempt({ id: v.id, files: attempt!.files }),
   });
-  const cancel = useMutation({ mutationFn: () => send("PATCH", `templateversions/${attempt!.id}/cancel`) });
+  const cancel = useMutation({
+    mutationFn: () => send("PATCH templateversions/{templateversion}/cancel", { templateversion: attempt!.id }),
+  });
   const activate = useMutation({
     mutationFn: () => activateVersion(template.id, attempt!.id),
     onSuccess: () => navigate(paths.template(refOf(template))),

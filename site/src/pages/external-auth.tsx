@@ -2,9 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { LogIn, Unlink } from "lucide-react";
 import { useState } from "react";
 import { useSearch } from "wouter";
-import { segment, send } from "~/api/client";
+import { send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
-import type { UnlinkExternalAuthResponse } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Button, buttonClass } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -30,10 +29,7 @@ const reasons: Record<string, string> = {
 
 // unlink deletes the link with a provider, and reports if the provider did not revoke the access.
 async function unlink(id: string) {
-  const { token_revocation_error: kept } = await send<UnlinkExternalAuthResponse>(
-    "DELETE",
-    `external-auth/${segment(id)}`,
-  );
+  const { token_revocation_error: kept } = await send("DELETE external-auth/{externalauth}", { externalauth: id });
   if (kept) toast({ tone: "bad", text: kept });
 }
 

@@ -3,7 +3,7 @@ import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react
 import { lazy } from "react";
 import { get, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { HealthSection, HealthSettings } from "~/api/types";
+import type { HealthSection } from "~/api/types";
 import { Servers } from "~/components/admin/servers";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
@@ -101,11 +101,11 @@ function Dismissal({ of }: { of: HealthSection }) {
   const client = useQueryClient();
   const change = useMutation({
     mutationFn: async () => {
-      const present = await get<HealthSettings>("debug/health/settings");
+      const present = await get("debug/health/settings");
       const kept = present.dismissed_healthchecks.filter((name) => sectionOf(name) !== of.name);
-      return send<HealthSettings>("PUT", "debug/health/settings", {
-        dismissed_healthchecks: of.dismissed ? kept : [...kept, of.name],
-      } satisfies HealthSettings);
+      return send("PUT debug/health/settings", {
+        body: { dismissed_healthchecks: of.dismissed ? kept : [...kept, of.name] },
+      });
     },
     onSuccess: () => client.invalidateQueries({ queryKey: queries.health().queryKey }),
     onError: (err) => toast({ tone: "bad", text: err.message }),

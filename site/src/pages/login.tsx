@@ -3,7 +3,7 @@ import { useState } from "react";
 import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { AuthMethods, LoginRequest } from "~/api/types";
+import type { AuthMethods } from "~/api/types";
 import { Front } from "~/components/shell/front";
 import { Button, buttonClass } from "~/components/ui/button";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -26,7 +26,7 @@ export default function Login() {
   const { values, field } = useFields({ email: "", password: "" });
   const [accepted, accept] = useState(acceptedTerms);
   const login = useMutation({
-    mutationFn: () => send("POST", "users/login", values satisfies LoginRequest),
+    mutationFn: () => send("POST users/login", { body: values }),
     onSuccess: async () => {
       client.clear(); // another user may sign in
       setLink({ session: "unknown", why: "", server: "ok" });

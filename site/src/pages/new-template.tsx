@@ -2,9 +2,9 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { post, send } from "~/api/client";
-import { orgPath, queries } from "~/api/queries";
+import { queries } from "~/api/queries";
 import { activateVersion, createVersion, reimport } from "~/api/templates";
-import type { CreateTemplateRequest, Template, UploadResponse, VariableValue } from "~/api/types";
+import type { Template, VariableValue } from "~/api/types";
 import { ImportResult } from "~/components/template/import-result";
 import { FolderInput, type Source, StarterChoice } from "~/components/template/upload";
 import { VariablesForm } from "~/components/template/variables-form";
@@ -66,7 +66,7 @@ function Choose({ template, starter }: { template: Template | undefined; starter
     mutationFn: async () => {
       const file =
         source?.kind === "folder"
-          ? { file_id: (await send<UploadResponse>("POST", "files", source.archive)).hash }
+          ? { file_id: (await send("POST files", { body: source.archive })).hash }
           : { example_id: source?.id };
       const to = template ? { template_id: template.id } : {};
       return createVersion(
@@ -182,10 +182,10 @@ function Import({
         await activateVersion(template.id, id);
         return template;
       }
-      return post<Template>(`${orgPath(version.data!.organization_id)}/templates`, {
-        name,
-        template_version_id: id,
-      } satisfies CreateTemplateRequest);
+      return post("organizations/{organization}/templates", {
+        organization: version.data!.organization_id,
+        body: { name, template_version_id: id },
+      });
     },
     onSuccess: (made) => navigate(paths.template(refOf(made))),
   });
@@ -193,7 +193,9 @@ function Import({
     mutationFn: (values: VariableValue[]) => reimport(version.data!, values, template),
     onSuccess: (v) => navigate(importing(v.id, name, ref)),
   });
-  const cancel = useMutation({ mutationFn: () => send("PATCH", `templateversions/${id}/cancel`) });
+  const cancel = useMutation({
+    mutationFn: () => send("PATCH templateversions/{templateversion}/cancel", { templateversion: id }),
+  });
   if (!version.data) return <Pending query={version} what="import" />;
   const { job } = version.data;
   return (

@@ -1,6 +1,6 @@
 // Which organizations follow from the claims of the identity provider.
 import { useQuery } from "@tanstack/react-query";
-import { syncQueries } from "~/api/sync";
+import { maySync } from "~/api/sync";
 import { DeploymentSyncForm } from "~/components/organization/sync";
 import { Empty } from "~/components/ui/empty";
 import { LinkButton } from "~/components/ui/link-button";
@@ -11,7 +11,7 @@ import { paths } from "~/lib/path";
 
 export default function OrganizationSync() {
   useTitle("Organization sync");
-  const may = useQuery(syncQueries.may());
+  const may = useQuery(maySync());
   if (!may.data) return <PendingPage query={may} what="page" title="Organization sync" />;
   if (!may.data.update)
     return (

@@ -4,8 +4,8 @@ import { lazy } from "react";
 import { Link, Redirect, useLocation } from "wouter";
 import { post } from "~/api/client";
 import { queries } from "~/api/queries";
-import { syncQueries } from "~/api/sync";
-import type { CreateOrganizationRequest, Organization } from "~/api/types";
+import { maySync } from "~/api/sync";
+import type { Organization } from "~/api/types";
 import { OrganizationFields } from "~/components/organization/settings";
 import { Badge } from "~/components/ui/badge";
 import { Card } from "~/components/ui/card";
@@ -35,7 +35,7 @@ function List() {
   useTitle("Organizations");
   const list = useQuery(queries.organizations());
   const may = useQuery(queries.mayCreateOrganizations());
-  const sync = useQuery(syncQueries.may());
+  const sync = useQuery(maySync());
   const { data: all } = list;
   if (!all || may.isPending) return <PendingPage query={list} what="organizations" title="Organizations" />;
   const creates = may.data?.["create"];
@@ -98,7 +98,7 @@ function NewOrganization() {
   const [, navigate] = useLocation();
   const { values, field } = useFields({ name: "", display_name: "", description: "", icon: "" });
   const create = useMutation({
-    mutationFn: () => post<Organization>("organizations", values satisfies CreateOrganizationRequest),
+    mutationFn: () => post("organizations", { body: values }),
     onSuccess: (made) => navigate(paths.organization(made.name, "members")),
   });
   return (

@@ -3,14 +3,9 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
-import { post, segment, send } from "~/api/client";
+import { post, send } from "~/api/client";
 import { measured, queries } from "~/api/queries";
-import type {
-  CreateWorkspaceProxyRequest,
-  PatchWorkspaceProxyRequest,
-  WorkspaceProxy,
-  WorkspaceProxyResponse,
-} from "~/api/types";
+import type { WorkspaceProxy, WorkspaceProxyResponse } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -116,7 +111,7 @@ function Proxies() {
           title={`Delete region proxy ${removing.name}?`}
           action="Delete"
           danger
-          onConfirm={() => send("DELETE", `workspaceproxies/${segment(removing.id)}`)}
+          onConfirm={() => send("DELETE workspaceproxies/{workspaceproxy}", { workspaceproxy: removing.id })}
           onClose={() => remove(null)}
         >
           The proxy is disconnected and stops. Terminals that are open there continue at the servers; apps must be
@@ -131,12 +126,7 @@ function NewProxy({ onClose }: { onClose: () => void }) {
   const [name, setName] = useState("");
   const [display, setDisplay] = useState("");
   const create = useMutation({
-    mutationFn: () =>
-      post<WorkspaceProxyResponse>("workspaceproxies", {
-        name,
-        display_name: display,
-        icon: "",
-      } satisfies CreateWorkspaceProxyRequest),
+    mutationFn: () => post("workspaceproxies", { body: { name, display_name: display, icon: "" } }),
   });
   if (create.data) return <Token of={create.data} onClose={onClose} />;
   return (
@@ -156,12 +146,10 @@ function NewProxy({ onClose }: { onClose: () => void }) {
 function NewToken({ of: proxy, onClose }: { of: WorkspaceProxy; onClose: () => void }) {
   const replace = useMutation({
     mutationFn: () =>
-      send<WorkspaceProxyResponse>("PATCH", `workspaceproxies/${segment(proxy.id)}`, {
-        name: "",
-        display_name: "",
-        icon: "",
-        regenerate_token: true,
-      } satisfies PatchWorkspaceProxyRequest),
+      send("PATCH workspaceproxies/{workspaceproxy}", {
+        workspaceproxy: proxy.id,
+        body: { name: "", display_name: "", icon: "", regenerate_token: true },
+      }),
   });
   if (replace.data) return <Token of={replace.data} onClose={onClose} />;
   return (

@@ -1,7 +1,6 @@
 import { useMutation } from "@tanstack/react-query";
 import { useLocation, useSearch } from "wouter";
 import { send } from "~/api/client";
-import type { ChangePasswordWithOneTimePasscodeRequest, RequestOneTimePasscodeRequest } from "~/api/types";
 import { Front } from "~/components/shell/front";
 import { Form, TextField, useFields } from "~/components/ui/form";
 import { Note } from "~/components/ui/note";
@@ -26,7 +25,7 @@ export default function ResetPassword() {
 function Ask() {
   const { values, field } = useFields({ email: "" });
   const ask = useMutation({
-    mutationFn: () => send("POST", "users/otp/request", values satisfies RequestOneTimePasscodeRequest),
+    mutationFn: () => send("POST users/otp/request", { body: values }),
   });
   if (ask.isSuccess)
     return (
@@ -46,11 +45,7 @@ function Change({ otp }: { otp: string }) {
   const [, navigate] = useLocation();
   const { values, field } = useFields({ email: "", password: "" });
   const change = useMutation({
-    mutationFn: () =>
-      send("POST", "users/otp/change-password", {
-        ...values,
-        one_time_passcode: otp,
-      } satisfies ChangePasswordWithOneTimePasscodeRequest),
+    mutationFn: () => send("POST users/otp/change-password", { body: { ...values, one_time_passcode: otp } }),
     onSuccess: () => navigate("/login", { replace: true }),
   });
   return (

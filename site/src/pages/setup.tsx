@@ -2,7 +2,6 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Redirect, useLocation } from "wouter";
 import { send, setLink } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateFirstUserRequest, LoginRequest } from "~/api/types";
 import { Front } from "~/components/shell/front";
 import { ErrorNote } from "~/components/ui/error-note";
 import { Form, TextField, useFields } from "~/components/ui/form";
@@ -16,8 +15,8 @@ export default function Setup() {
   const { values, field } = useFields({ setup_code: "", email: "", username: "", name: "", password: "" });
   const create = useMutation({
     mutationFn: async () => {
-      await send("POST", "users/first", { ...values, trial: false } satisfies CreateFirstUserRequest);
-      await send("POST", "users/login", { email: values.email, password: values.password } satisfies LoginRequest);
+      await send("POST users/first", { body: { ...values, trial: false } });
+      await send("POST users/login", { body: { email: values.email, password: values.password } });
     },
     onSuccess: () => {
       client.clear();

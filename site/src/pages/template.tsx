@@ -107,7 +107,7 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
           danger
           typed={t.name}
           onConfirm={async () => {
-            await send("DELETE", `templates/${t.id}`);
+            await send("DELETE templates/{template}", { template: t.id });
             navigate(paths.templates);
           }}
           onClose={() => remove(false)}

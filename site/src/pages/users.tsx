@@ -2,17 +2,10 @@ import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { Download, Plus, X } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { post, segment, send } from "~/api/client";
+import { address, post, send } from "~/api/client";
 import { lists, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
-import type {
-  CreateUserRequest,
-  LoginType,
-  UpdateRolesRequest,
-  UpdateUserPasswordRequest,
-  User,
-  UserOrder,
-} from "~/api/types";
+import type { LoginType, User, UserOrder } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Avatar } from "~/components/ui/avatar";
 import { Badge } from "~/components/ui/badge";
@@ -85,7 +78,7 @@ export default function Users() {
       actions={
         <>
           {mayReadUsers(me) && (
-            <a className={buttonClass()} href={`/api/v2/users/export?q=${segment(q)}&sort=${sort}`} download>
+            <a className={buttonClass()} href={address("GET users/export", { query: { q, sort } })} download>
               <Download /> Export CSV
             </a>
           )}
@@ -305,17 +298,17 @@ interface UserChange {
 const changes: Record<"suspend" | "activate" | "delete", UserChange> = {
   suspend: {
     action: "Suspend",
-    request: (id) => send("PUT", `users/${id}/status/suspend`),
+    request: (id) => send("PUT users/{user}/status/suspend", { user: id }),
     text: "Sessions and tokens stop working immediately. Workspaces stay as they are.",
   },
   activate: {
     action: "Activate",
-    request: (id) => send("PUT", `users/${id}/status/activate`),
+    request: (id) => send("PUT users/{user}/status/activate", { user: id }),
     text: "The user can sign in again.",
   },
   delete: {
     action: "Delete",
-    request: (id) => send("DELETE", `users/${id}`),
+    request: (id) => send("DELETE users/{user}", { user: id }),
     final: true,
     text: "This cannot be undone. You cannot delete a user who still has workspaces.",
   },
@@ -392,13 +385,15 @@ function NewUser({ onClose }: { onClose: () => void }) {
   const create = useMutation({
     mutationFn: () =>
       post("users", {
-        ...values,
-        email: type === "service" ? "" : values.email,
-        password: type === "password" ? values.password : "",
-        login_type: type === "service" ? "none" : type,
-        service_account: type === "service",
-        ...(organization && { organization_ids: [organization] }),
-      } satisfies CreateUserRequest),
+        body: {
+          ...values,
+          email: type === "service" ? "" : values.email,
+          password: type === "password" ? values.password : "",
+          login_type: type === "service" ? "none" : type,
+          service_account: type === "service",
+          ...(organization && { organization_ids: [organization] }),
+        },
+      }),
     onSuccess: onClose,
   });
   return (
@@ -452,7 +447,7 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
   const roles = useQuery(queries.siteRoles());
   const [chosen, choose] = useState(user.roles.map((r) => r.name));
   const save = useMutation({
-    mutationFn: () => send("PUT", `users/${user.id}/roles`, { roles: chosen } satisfies UpdateRolesRequest),
+    mutationFn: () => send("PUT users/{user}/roles", { user: user.id, body: { roles: chosen } }),
     onSuccess: onClose,
   });
   return (
@@ -476,8 +471,7 @@ function Roles({ user, onClose }: { user: User; onClose: () => void }) {
 function Password({ user, onClose }: { user: User; onClose: () => void }) {
   const { values, field } = useFields({ password: "" });
   const save = useMutation({
-    mutationFn: () =>
-      send("PUT", `users/${user.id}/password`, { old_password: "", ...values } satisfies UpdateUserPasswordRequest),
+    mutationFn: () => send("PUT users/{user}/password", { user: user.id, body: { old_password: "", ...values } }),
     onSuccess: onClose,
   });
   return (

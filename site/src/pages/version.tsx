@@ -1,7 +1,6 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { segment } from "~/api/client";
 import { lists, rowsPerPage } from "~/api/lists";
 import { queries } from "~/api/queries";
 import { activateVersion, archiveVersion, reimport } from "~/api/templates";
@@ -44,7 +43,7 @@ export default function VersionPage({ template: name, version: versionName }: { 
   const again = useMutation({
     mutationFn: (values: VariableValue[]) =>
       reimport({ ...version.data!, message: `Variables changed in ${versionName}` }, values, template.data),
-    onSuccess: (v) => navigate(`${paths.newTemplate}?template=${segment(name)}&version=${v.id}`),
+    onSuccess: (v) => navigate(`${paths.newTemplate}?template=${encodeURIComponent(name)}&version=${v.id}`),
   });
   if (!template.data || !version.data)
     return <PendingPage query={template.data ? version : template} what="version" title={versionName} />;

@@ -4,14 +4,7 @@ import { Plus, RotateCcw, Send, Trash2, Webhook as WebhookIcon } from "lucide-re
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type {
-  CreateWebhookRequest,
-  CreateWebhookResponse,
-  ReplayWebhookRequest,
-  UpdateWebhookRequest,
-  Webhook,
-  WebhookDelivery,
-} from "~/api/types";
+import type { Webhook, WebhookDelivery } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -67,7 +60,7 @@ function List() {
   const reread = () => client.invalidateQueries({ queryKey: queries.webhooks().queryKey });
   const change = useMutation({
     mutationFn: ({ id, enabled }: { id: string; enabled: boolean }) =>
-      send("PATCH", `webhooks/${id}`, { enabled } satisfies UpdateWebhookRequest),
+      send("PATCH webhooks/{webhook}", { webhook: id, body: { enabled } }),
     onSuccess: reread,
   });
   const open = hooks.data?.find((h) => h.id === shown);
@@ -129,7 +122,7 @@ function List() {
           action="Remove"
           danger
           onConfirm={async () => {
-            await send("DELETE", `webhooks/${removing.id}`);
+            await send("DELETE webhooks/{webhook}", { webhook: removing.id });
             await reread();
           }}
           onClose={() => remove(null)}
@@ -161,10 +154,12 @@ function Deliveries({ hook }: { hook: Webhook }) {
   });
   const client = useQueryClient();
   const reread = () => client.invalidateQueries({ queryKey: query.queryKey });
-  const test = useMutation({ mutationFn: () => send("POST", `webhooks/${hook.id}/test`), onSuccess: reread });
+  const test = useMutation({
+    mutationFn: () => send("POST webhooks/{webhook}/test", { webhook: hook.id }),
+    onSuccess: reread,
+  });
   const replay = useMutation({
-    mutationFn: (delivery: number) =>
-      send("POST", `webhooks/${hook.id}/replay`, { delivery } satisfies ReplayWebhookRequest),
+    mutationFn: (delivery: number) => send("POST webhooks/{webhook}/replay", { webhook: hook.id, body: { delivery } }),
     onSuccess: reread,
   });
   return (
@@ -243,12 +238,7 @@ function AddWebhook({ onClose }: { onClose: () => void }) {
   const create = useMutation({
     gcTime: 0, // the result has the secret
     mutationFn: () =>
-      send<CreateWebhookResponse>("POST", "webhooks", {
-        name: values.name,
-        url: values.url.trim(),
-        events: [events],
-        format,
-      } satisfies CreateWebhookRequest),
+      send("POST webhooks", { body: { name: values.name, url: values.url.trim(), events: [events], format } }),
     onSuccess: () => client.invalidateQueries({ queryKey: queries.webhooks().queryKey }),
   });
   if (create.data)

@@ -43,7 +43,8 @@ const Replacing = lazy(() => import("~/components/workspace/replacing"));
 const WorkspaceFiles = lazy(() => import("~/components/workspace/files"));
 
 // byID finds a workspace that was renamed, transferred or deleted.
-const byID = (id: string) => ask<Workspace>(["workspaces", "by-id", id], `workspaces/${id}?include_deleted=true`);
+const byID = (workspace: string) =>
+  ask(["workspaces", "by-id", workspace], "workspaces/{workspace}", { workspace, query: { include_deleted: true } });
 
 export default function WorkspacePage({
   owner,

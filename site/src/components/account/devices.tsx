@@ -4,7 +4,7 @@ import { Download, Pencil, Plus, Smartphone, X } from "lucide-react";
 import { useState } from "react";
 import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateUserDeviceRequest, UpdateUserDeviceRequest, UserDevice, WireGuardGateway } from "~/api/types";
+import type { UserDevice, WireGuardGateway } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -121,7 +121,7 @@ export default function Devices() {
           action="Remove"
           danger
           onConfirm={async () => {
-            await send("DELETE", `users/me/devices/${removing.id}`);
+            await send("DELETE users/{user}/devices/{device}", { user: "me", device: removing.id });
             await reread();
           }}
           onClose={() => remove(null)}
@@ -169,12 +169,10 @@ function AddDevice({
       if (own && !isKey(publicKey)) throw refusal;
       // What the configuration needs comes first: a device whose private key cannot be shown is useless.
       const [pair, { encode }] = await Promise.all([own ? { publicKey, privateKey: undefined } : newPair(), qrCodes()]);
-      const device = await send<UserDevice>("POST", "users/me/devices", {
-        name: values.name,
-        public_key: pair.publicKey,
-        lifetime,
-        region: at?.region,
-      } satisfies CreateUserDeviceRequest);
+      const device = await send("POST users/{user}/devices", {
+        user: "me",
+        body: { name: values.name, public_key: pair.publicKey, lifetime, region: at?.region },
+      });
       const text = wgQuick(at ? { ...gateway, ...at } : gateway, device, pair.privateKey);
       // The screen is clean and close: the smallest code is read best.
       return { device, text, code: pair.privateKey ? encode(text, { ecc: "L", border: 4 }).data : undefined };
@@ -312,7 +310,7 @@ function QRCode({ code, label }: { code: boolean[][]; label: string }) {
 function RenameDevice({ device, onClose }: { device: UserDevice; onClose: () => void }) {
   const { values, field } = useFields({ name: device.name });
   const rename = useMutation({
-    mutationFn: () => send("PATCH", `users/me/devices/${device.id}`, values satisfies UpdateUserDeviceRequest),
+    mutationFn: () => send("PATCH users/{user}/devices/{device}", { user: "me", device: device.id, body: values }),
     onSuccess: onClose,
   });
   return (

@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { TerminalFont, UpdateUserAppearanceRequest, UserAppearance } from "~/api/types";
+import type { TerminalFont, UserAppearance } from "~/api/types";
 import { Card } from "~/components/ui/card";
 import { Field, Form, Select } from "~/components/ui/form";
 import { Pending } from "~/components/ui/pending";
@@ -33,10 +33,7 @@ function Edit({ look }: { look: UserAppearance }) {
   const theme = useTheme();
   const [font, setFont] = useState(look.terminal_font);
   const save = useMutation({
-    mutationFn: () =>
-      send<UserAppearance>("PUT", "users/me/appearance", {
-        terminal_font: font,
-      } satisfies UpdateUserAppearanceRequest),
+    mutationFn: () => send("PUT users/{user}/appearance", { user: "me", body: { terminal_font: font } }),
     onSuccess: (next) => client.setQueryData(queries.userAppearance().queryKey, next),
   });
   return (

@@ -2,7 +2,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { NotificationPreference, NotificationTemplate, UpdateUserNotificationPreferences } from "~/api/types";
+import type { NotificationTemplate } from "~/api/types";
 import { Card } from "~/components/ui/card";
 import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox } from "~/components/ui/form";
@@ -21,9 +21,10 @@ export function NotificationPreferences() {
   const client = useQueryClient();
   const change = useMutation({
     mutationFn: ({ id, disabled }: { id: string; disabled: boolean }) =>
-      send<NotificationPreference[]>("PUT", "users/me/notifications/preferences", {
-        template_disabled_map: { [id]: disabled },
-      } satisfies UpdateUserNotificationPreferences),
+      send("PUT users/{user}/notifications/preferences", {
+        user: "me",
+        body: { template_disabled_map: { [id]: disabled } },
+      }),
     onSuccess: (all) => client.setQueryData(queries.notificationPreferences().queryKey, all),
   });
   const off = new Set(preferences.data?.filter((p) => p.disabled).map((p) => p.id));

@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { QuietHours as Hours, UpdateQuietHoursRequest } from "~/api/types";
+import type { QuietHours as Hours } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
@@ -25,8 +25,7 @@ function Edit({ hours }: { hours: Hours }) {
   const client = useQueryClient();
   const [time, setTime] = useState(hours.time);
   const [zone, setZone] = useState(hours.timezone);
-  const put = (schedule: string) =>
-    send<Hours>("PUT", "users/me/quiet-hours", { schedule } satisfies UpdateQuietHoursRequest);
+  const put = (schedule: string) => send("PUT users/{user}/quiet-hours", { user: "me", body: { schedule } });
   const onSuccess = (next: Hours) => client.setQueryData(queries.quietHours().queryKey, next);
   const save = useMutation({
     mutationFn: () => {

@@ -2,9 +2,9 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Lock, Pencil, Plus, X } from "lucide-react";
 import { type ComponentProps, useState } from "react";
-import { segment, send } from "~/api/client";
+import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { CreateUserSecretRequest, UpdateUserSecretRequest, UserSecret } from "~/api/types";
+import type { UserSecret } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -104,7 +104,7 @@ export function UserSecrets() {
           action="Delete"
           danger
           onConfirm={async () => {
-            await send("DELETE", `users/me/secrets/${segment(removing.name)}`);
+            await send("DELETE users/{user}/secrets/{name}", { user: "me", name: removing.name });
             await reread();
           }}
           onClose={() => remove(null)}
@@ -121,7 +121,7 @@ const hints = { env_name: "Such as API_KEY", file_path: "Such as ~/.api-key" };
 function NewSecret({ onClose }: { onClose: () => void }) {
   const { values, field } = useFields({ name: "", value: "", description: "", env_name: "", file_path: "" });
   const create = useMutation({
-    mutationFn: () => send<UserSecret>("POST", "users/me/secrets", values satisfies CreateUserSecretRequest),
+    mutationFn: () => send("POST users/{user}/secrets", { user: "me", body: values }),
     onSuccess: onClose,
   });
   return (
@@ -146,11 +146,11 @@ function EditSecret({ secret, onClose }: { secret: UserSecret; onClose: () => vo
   const [enabled, enable] = useState(secret.enabled);
   const save = useMutation({
     mutationFn: () =>
-      send<UserSecret>("PATCH", `users/me/secrets/${segment(secret.name)}`, {
-        ...values,
-        value: values.value || null,
-        enabled,
-      } satisfies UpdateUserSecretRequest),
+      send("PATCH users/{user}/secrets/{name}", {
+        user: "me",
+        name: secret.name,
+        body: { ...values, value: values.value || null, enabled },
+      }),
     onSuccess: onClose,
   });
   return (

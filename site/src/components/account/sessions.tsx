@@ -2,7 +2,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { LogOut, X } from "lucide-react";
 import { useState } from "react";
-import { segment, send } from "~/api/client";
+import { send } from "~/api/client";
 import { ask } from "~/api/queries";
 import type { User, UserSession } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
@@ -14,7 +14,7 @@ import { Empty } from "~/components/ui/empty";
 import { IconButton } from "~/components/ui/icon-button";
 import { Pending } from "~/components/ui/pending";
 
-const sessionsOf = (user: string) => ask<UserSession[]>(["sessions", user], `users/${segment(user)}/sessions`);
+const sessionsOf = (user: string) => ask(["sessions", user], "users/{user}/sessions", { user });
 
 type Asking = { what: "one"; session: UserSession } | { what: "others" | "all" } | null;
 
@@ -100,11 +100,13 @@ interface QuestionProps {
 function Question({ user, name, asking, onClose }: QuestionProps) {
   const client = useQueryClient();
   if (!asking) return null;
-  const base = `users/${segment(user)}/sessions`;
-  const path =
+  const end = () =>
     asking.what === "one"
-      ? `${base}/${segment(asking.session.id)}`
-      : base + (asking.what === "others" ? "?except_current=true" : "");
+      ? send("DELETE users/{user}/sessions/{key}", { user, key: asking.session.id })
+      : send("DELETE users/{user}/sessions", {
+          user,
+          query: { except_current: asking.what === "others" || undefined },
+        });
   const title = {
     one: asking.what === "one" ? `End the session of ${nameOf(asking.session)}?` : "",
     others: "Sign out elsewhere?",
@@ -117,7 +119,7 @@ function Question({ user, name, asking, onClose }: QuestionProps) {
       action={asking.what === "one" ? "End session" : "Sign out"}
       danger
       onConfirm={async () => {
-        await send("DELETE", path);
+        await end();
         await client.invalidateQueries({ queryKey: sessionsOf(user).queryKey });
       }}
       onClose={onClose}

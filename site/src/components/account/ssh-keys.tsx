@@ -4,13 +4,7 @@ import { Fingerprint, Globe, Plus, X } from "lucide-react";
 import { useState } from "react";
 import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type {
-  CreateUserSSHKeyRequest,
-  SSHGateway,
-  SSHRegionGateway,
-  UpdateUserSSHKeyRequest,
-  UserSSHKey,
-} from "~/api/types";
+import type { SSHGateway, SSHRegionGateway, UserSSHKey } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -127,7 +121,7 @@ export function SSHKeys() {
           action="Remove"
           danger
           onConfirm={async () => {
-            await send("DELETE", `users/me/ssh-keys/${removing.id}`);
+            await send("DELETE users/{user}/ssh-keys/{key}", { user: "me", key: removing.id });
             await reread();
           }}
           onClose={() => remove(null)}
@@ -222,8 +216,7 @@ function Regions({
 function Allow({ of, regions, onClose }: { of: UserSSHKey; regions: SSHRegionGateway[]; onClose: () => void }) {
   const [chosen, choose] = useState<string[]>(of.regions);
   const update = useMutation({
-    mutationFn: () =>
-      send<UserSSHKey>("PATCH", `users/me/ssh-keys/${of.id}`, { regions: chosen } satisfies UpdateUserSSHKeyRequest),
+    mutationFn: () => send("PATCH users/{user}/ssh-keys/{key}", { user: "me", key: of.id, body: { regions: chosen } }),
     onSuccess: onClose,
   });
   return (
@@ -249,11 +242,7 @@ function AddKey({ onClose }: { onClose: () => void }) {
   const create = useMutation({
     mutationFn: () => {
       if (isPrivateKey(values.public_key)) throw refusal;
-      return send<UserSSHKey>("POST", "users/me/ssh-keys", {
-        ...values,
-        lifetime: chosen,
-        regions,
-      } satisfies CreateUserSSHKeyRequest);
+      return send("POST users/{user}/ssh-keys", { user: "me", body: { ...values, lifetime: chosen, regions } });
     },
     onSuccess: onClose,
   });

@@ -5,7 +5,7 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { send } from "~/api/client";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
-import { orgPath } from "~/api/queries";
+import { standard } from "~/api/queries";
 import type { ProvisionerJob } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -30,7 +30,11 @@ export function JobQueue({ organization }: { organization?: string | undefined }
   });
   // One mutation serves all rows. It shows the progress and error of the latest cancellation.
   const cancel = useMutation({
-    mutationFn: (id: string) => send("PATCH", `${orgPath(organization)}/provisionerjobs/${id}/cancel`),
+    mutationFn: (id: string) =>
+      send("PATCH organizations/{organization}/provisionerjobs/{job}/cancel", {
+        organization: organization ?? standard,
+        job: id,
+      }),
   });
   const { rows, count } = pageOf(paged.data, page);
   // Those that run come before those that wait.

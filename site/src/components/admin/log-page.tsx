@@ -3,7 +3,7 @@ import { type UseQueryResult } from "@tanstack/react-query";
 import { Download } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { segment } from "~/api/client";
+import { address } from "~/api/client";
 import { logPageSize } from "~/api/queries";
 import { Button, buttonClass } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -36,14 +36,14 @@ interface LogPageProps {
   what: string; // one row
   whats: string; // several
   example: string;
-  exportPath: string;
+  of: "audit" | "connectionlog";
   search: ReturnType<typeof useLogSearch>;
   query: UseQueryResult<{ count: number; count_cap: number }>;
   rows: number; // shown
   children: ReactNode;
 }
 
-export function LogPage({ title, what, whats, example, exportPath, search, query, rows, children }: LogPageProps) {
+export function LogPage({ title, what, whats, example, of, search, query, rows, children }: LogPageProps) {
   useTitle(title);
   const [text, setText] = useState(search.q);
   const data = query.data;
@@ -57,7 +57,7 @@ export function LogPage({ title, what, whats, example, exportPath, search, query
       actions={
         <>
           <DocsLink to="audit">Searches and fields</DocsLink>
-          <a className={buttonClass()} href={`/api/v2/${exportPath}?q=${segment(search.q)}`} download>
+          <a className={buttonClass()} href={address(`GET ${of}/export`, { query: { q: search.q } })} download>
             <Download /> Export
           </a>
         </>

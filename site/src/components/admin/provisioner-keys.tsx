@@ -2,9 +2,9 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { KeyRound, Plus, X } from "lucide-react";
 import { useState } from "react";
-import { post, segment, send } from "~/api/client";
-import { orgPath, queries } from "~/api/queries";
-import type { CreateProvisionerKeyRequest, CreateProvisionerKeyResponse, ProvisionerKey } from "~/api/types";
+import { post, send } from "~/api/client";
+import { queries, standard } from "~/api/queries";
+import type { ProvisionerKey } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -72,7 +72,12 @@ export function ProvisionerKeys({ organization }: { organization?: string | unde
           title={`Delete key ${removing.name}?`}
           action="Delete"
           danger
-          onConfirm={() => send("DELETE", `${orgPath(organization)}/provisionerkeys/${segment(removing.name)}`)}
+          onConfirm={() =>
+            send("DELETE organizations/{organization}/provisionerkeys/{name}", {
+              organization: organization ?? standard,
+              name: removing.name,
+            })
+          }
           onClose={() => remove(null)}
         >
           Provisioners that use this key are disconnected and cannot reconnect.
@@ -87,10 +92,10 @@ function NewKey({ organization, onClose }: { organization: string | undefined; o
   const [tags, setTags] = useState("");
   const create = useMutation({
     mutationFn: () =>
-      post<CreateProvisionerKeyResponse>(`${orgPath(organization)}/provisionerkeys`, {
-        name,
-        tags: parseTags(tags),
-      } satisfies CreateProvisionerKeyRequest),
+      post("organizations/{organization}/provisionerkeys", {
+        organization: organization ?? standard,
+        body: { name, tags: parseTags(tags) },
+      }),
   });
   if (create.data)
     return (

@@ -2,8 +2,8 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { send } from "~/api/client";
-import { ask, orgPath, queries } from "~/api/queries";
-import type { Group, PatchGroupRequest, User } from "~/api/types";
+import { ask, queries } from "~/api/queries";
+import type { User } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { FormDialog } from "~/components/ui/dialog";
 import { Field, Select } from "~/components/ui/form";
@@ -78,7 +78,9 @@ export default function UserBulk({ selected, onDone }: UserBulkProps) {
           onClose={props.onClose}
           run={() =>
             each(suits[doing], doing === "suspend" ? "Suspended" : "Activated", (u) =>
-              send("PUT", `users/${u.id}/status/${doing}`),
+              send(doing === "suspend" ? "PUT users/{user}/status/suspend" : "PUT users/{user}/status/activate", {
+                user: u.id,
+              }),
             )
           }
         />
@@ -87,7 +89,9 @@ export default function UserBulk({ selected, onDone }: UserBulkProps) {
         <AddToOrganization
           {...props}
           run={(users, organization) =>
-            each(users, "Added", (u) => send("POST", `${orgPath(organization)}/members/${u.id}`))
+            each(users, "Added", (u) =>
+              send("POST organizations/{organization}/members/{user}", { organization, user: u.id }),
+            )
           }
         />
       )}
@@ -179,7 +183,7 @@ function AddToOrganization({
 }
 
 function AddToGroup({ selected, onAdded, onClose }: AddProps & { onAdded: (count: number) => void }) {
-  const groups = useQuery(ask<Group[]>(["organizations", "groups", "all"], "groups"));
+  const groups = useQuery(ask(["organizations", "groups", "all"], "groups"));
   const [chosen, choose] = useState("");
   // The group of everyone has the organization's id, and the identity provider keeps some others.
   const open = groups.data?.filter((g) => g.id !== g.organization_id && g.source !== "oidc") ?? [];
@@ -190,7 +194,7 @@ function AddToGroup({ selected, onAdded, onClose }: AddProps & { onAdded: (count
     mutationFn: async () => {
       for (let i = 0; i < users.length; i += mostAtOnce) {
         const ids = users.slice(i, i + mostAtOnce).map((u) => u.id);
-        await send("PATCH", `groups/${chosen}`, { add_users: ids } satisfies PatchGroupRequest);
+        await send("PATCH groups/{group}", { group: chosen, body: { add_users: ids } });
       }
     },
     onSuccess: () => onAdded(users.length),

@@ -60,7 +60,12 @@ function DevContainer({ agent, container: d, enabled }: Props) {
         <Confirm
           title={`Recreate the dev container ${d.name}?`}
           action="Recreate"
-          onConfirm={() => send("POST", `workspaceagents/${agent.id}/containers/devcontainers/${d.id}/recreate`)}
+          onConfirm={() =>
+            send("POST workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate", {
+              workspaceagent: agent.id,
+              devcontainer: d.id,
+            })
+          }
           onClose={() => ask(false)}
         >
           Sessions in it end. Its files are lost, except those in the project's folder and in volumes.

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "react";
-import { retryDelay } from "~/api/client";
+import { address, retryDelay } from "~/api/client";
 import type { AgentMetadata } from "~/api/types";
 import { cx } from "~/components/ui/cx";
 import { ago } from "~/lib/format";
@@ -12,7 +12,9 @@ export function Metadata({ agent }: { agent: string }) {
     let timer: ReturnType<typeof setTimeout>;
     let tries = 0;
     const open = () => {
-      source = new EventSource(`/api/v2/workspaceagents/${agent}/watch-metadata`);
+      source = new EventSource(
+        address("GET workspaceagents/{workspaceagent}/watch-metadata", { workspaceagent: agent }),
+      );
       source.addEventListener("data", (event: MessageEvent<string>) => {
         tries = 0;
         setValues(JSON.parse(event.data) as AgentMetadata[]);

@@ -4,15 +4,7 @@ import { ExternalLink } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { measured, queries } from "~/api/queries";
-import type {
-  AppShare,
-  DeletePortShareRequest,
-  PortShare,
-  PortShareProtocol,
-  UpsertPortShareRequest,
-  Workspace,
-  WorkspaceAgent,
-} from "~/api/types";
+import type { AppShare, PortShare, PortShareProtocol, Workspace, WorkspaceAgent } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Button, buttonClass } from "~/components/ui/button";
 import { CopyButton, CopyLine } from "~/components/ui/copy";
@@ -139,18 +131,16 @@ function Level({ workspace, agent, port, share, ceiling }: LevelProps) {
   const level = share?.share_level ?? "owner";
   const protocol = share?.protocol ?? "http";
   const change = useMutation({
-    mutationFn: (to: { level: AppShare; protocol: PortShareProtocol }) =>
+    mutationFn: (to: { level: AppShare; protocol: PortShareProtocol }): Promise<unknown> =>
       to.level === "owner"
-        ? send("DELETE", `workspaces/${workspace.id}/port-share`, {
-            agent_name: agent.name,
-            port,
-          } satisfies DeletePortShareRequest)
-        : send("POST", `workspaces/${workspace.id}/port-share`, {
-            agent_name: agent.name,
-            port,
-            share_level: to.level,
-            protocol: to.protocol,
-          } satisfies UpsertPortShareRequest),
+        ? send("DELETE workspaces/{workspace}/port-share", {
+            workspace: workspace.id,
+            body: { agent_name: agent.name, port },
+          })
+        : send("POST workspaces/{workspace}/port-share", {
+            workspace: workspace.id,
+            body: { agent_name: agent.name, port, share_level: to.level, protocol: to.protocol },
+          }),
     // The server announces the change, but the select must not jump back until then.
     onSettled: (_data, _err, _to, _result, context) =>
       context.client.invalidateQueries({ queryKey: queries.portShares(workspace.id).queryKey }),

@@ -18,7 +18,8 @@ export const useFiles = (file: string | undefined) =>
   useQuery({
     queryKey: ["file", file],
     enabled: file !== undefined,
-    queryFn: async () => readTar((await getBytes(`files/${file}?format=tar`)) as Uint8Array<ArrayBuffer>),
+    queryFn: async () =>
+      readTar((await getBytes("files/{file}", { file: file!, query: { format: "tar" } })) as Uint8Array<ArrayBuffer>),
     staleTime: Infinity,
   });
 

@@ -2,16 +2,9 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { Plus, UserPlus, X } from "lucide-react";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
-import { get, post, segment, send } from "~/api/client";
-import { gone, memberPageSize, orgPath, queries } from "~/api/queries";
-import type {
-  CreateGroupRequest,
-  Group,
-  Organization,
-  OrganizationMember,
-  PatchGroupRequest,
-  ReducedUser,
-} from "~/api/types";
+import { get, post, send } from "~/api/client";
+import { gone, memberPageSize, queries } from "~/api/queries";
+import type { Group, Organization, PatchGroupRequest, ReducedUser } from "~/api/types";
 import { Avatar } from "~/components/ui/avatar";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -124,10 +117,10 @@ function NewGroup({ organization: o, onClose }: { organization: Organization; on
   const { values, field } = useFields({ name: "", display_name: "", avatar_url: "", quota_allowance: "0" });
   const create = useMutation({
     mutationFn: () =>
-      post<Group>(`${orgPath(o.name)}/groups`, {
-        ...values,
-        quota_allowance: Number(values.quota_allowance),
-      } satisfies CreateGroupRequest),
+      post("organizations/{organization}/groups", {
+        organization: o.name,
+        body: { ...values, quota_allowance: Number(values.quota_allowance) },
+      }),
     onSuccess: (g) => navigate(paths.group(o.name, g.name)),
   });
   return (
@@ -192,7 +185,7 @@ export function OrganizationGroup({ organization: o, may, name }: GroupsProps & 
           action="Delete"
           danger
           onConfirm={async () => {
-            await send("DELETE", `groups/${g.id}`);
+            await send("DELETE groups/{group}", { group: g.id });
             navigate(paths.organization(o.name, "groups"));
           }}
           onClose={() => remove(false)}
@@ -287,13 +280,16 @@ function Members({ organization: o, group: g, update }: GroupProps) {
   );
 }
 
-const patch = (g: Group, change: PatchGroupRequest) => send<Group>("PATCH", `groups/${g.id}`, change);
+const patch = (g: Group, change: PatchGroupRequest) => send("PATCH groups/{group}", { group: g.id, body: change });
 
 function AddMember({ organization: o, group: g, onClose }: Omit<GroupProps, "update"> & { onClose: () => void }) {
   const [username, setUsername] = useState("");
   const add = useMutation({
     mutationFn: async () => {
-      const member = await get<OrganizationMember>(`${orgPath(o.name)}/members/${segment(username.trim())}`);
+      const member = await get("organizations/{organization}/members/{user}", {
+        organization: o.name,
+        user: username.trim(),
+      });
       await patch(g, { add_users: [member.user_id] });
     },
     onSuccess: onClose,

@@ -1,15 +1,9 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
 import { UserPlus } from "lucide-react";
 import { useState } from "react";
-import { segment, send } from "~/api/client";
-import { ask, memberPageSize, orgPath, queries } from "~/api/queries";
-import type {
-  AssignableRole,
-  Organization,
-  OrganizationInvitation,
-  OrganizationMember,
-  UpdateRolesRequest,
-} from "~/api/types";
+import { send } from "~/api/client";
+import { ask, memberPageSize, queries } from "~/api/queries";
+import type { AssignableRole, Organization, OrganizationMember } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Avatar } from "~/components/ui/avatar";
 import { Badge } from "~/components/ui/badge";
@@ -128,7 +122,12 @@ export function OrganizationMembers({ organization: o, may }: MembersProps) {
           title={`Remove ${asking.member.username} from ${o.display_name}?`}
           action="Remove"
           danger
-          onConfirm={() => send("DELETE", `${orgPath(o.name)}/members/${asking.member.user_id}`)}
+          onConfirm={() =>
+            send("DELETE organizations/{organization}/members/{user}", {
+              organization: o.name,
+              user: asking.member.user_id,
+            })
+          }
           onClose={close}
         >
           They also leave the organization's groups and lose what is shared with them here. Their account stays. A
@@ -141,9 +140,12 @@ export function OrganizationMembers({ organization: o, may }: MembersProps) {
 
 // Sent lists the invitations that await an answer.
 function Sent({ organization: o }: { organization: Organization }) {
-  const { data } = useQuery(ask<OrganizationInvitation[]>(["invitations", o.name], `${orgPath(o.name)}/invitations`));
+  const { data } = useQuery(
+    ask(["invitations", o.name], "organizations/{organization}/invitations", { organization: o.name }),
+  );
   const withdraw = useMutation({
-    mutationFn: (id: string) => send("DELETE", `${orgPath(o.name)}/invitations/${id}`),
+    mutationFn: (id: string) =>
+      send("DELETE organizations/{organization}/invitations/{user}", { organization: o.name, user: id }),
   });
   if (!data?.length) return null;
   return (
@@ -193,7 +195,8 @@ function RoleBadges({ member, roles }: { member: OrganizationMember; roles: Assi
 function AddMember({ organization: o, onClose }: { organization: Organization; onClose: () => void }) {
   const [username, setUsername] = useState("");
   const add = useMutation({
-    mutationFn: () => send("POST", `${orgPath(o.name)}/members/${segment(username.trim())}`),
+    mutationFn: () =>
+      send("POST organizations/{organization}/members/{user}", { organization: o.name, user: username.trim() }),
     onSuccess: onClose,
   });
   return (
@@ -226,9 +229,11 @@ function Roles({ organization: o, member, roles, onClose }: RolesProps) {
   const [chosen, choose] = useState(member.roles.map((r) => r.name));
   const save = useMutation({
     mutationFn: () =>
-      send("PUT", `${orgPath(o.name)}/members/${member.user_id}/roles`, {
-        roles: chosen,
-      } satisfies UpdateRolesRequest),
+      send("PUT organizations/{organization}/members/{user}/roles", {
+        organization: o.name,
+        user: member.user_id,
+        body: { roles: chosen },
+      }),
     onSuccess: onClose,
   });
   return (

@@ -2,9 +2,9 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { Plus } from "lucide-react";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
-import { segment, send } from "~/api/client";
-import { orgPath, queries } from "~/api/queries";
-import type { AssignableRole, CustomRoleRequest, Organization } from "~/api/types";
+import { send } from "~/api/client";
+import { queries } from "~/api/queries";
+import type { AssignableRole, Organization } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
@@ -98,7 +98,12 @@ export function OrganizationRoles({ organization: o, may }: RolesProps) {
           title={`Delete the role ${removing.display_name || removing.name}?`}
           action="Delete"
           danger
-          onConfirm={() => send("DELETE", `${orgPath(o.name)}/members/roles/${segment(removing.name)}`)}
+          onConfirm={() =>
+            send("DELETE organizations/{organization}/members/roles/{name}", {
+              organization: o.name,
+              name: removing.name,
+            })
+          }
           onClose={() => remove(null)}
         >
           Members who have it lose its permissions immediately.
@@ -153,13 +158,19 @@ export function RoleForm({ organization: o, may, role }: RolesProps & { role?: A
   const [chosen, choose] = useState(keysOf(role?.organization_permissions ?? []));
   const save = useMutation({
     mutationFn: () =>
-      send(role ? "PUT" : "POST", `${orgPath(o.name)}/members/roles`, {
-        ...values,
-        site_permissions: [],
-        user_permissions: [],
-        organization_member_permissions: [],
-        organization_permissions: permissionsOf(chosen),
-      } satisfies CustomRoleRequest),
+      send(
+        role ? "PUT organizations/{organization}/members/roles" : "POST organizations/{organization}/members/roles",
+        {
+          organization: o.name,
+          body: {
+            ...values,
+            site_permissions: [],
+            user_permissions: [],
+            organization_member_permissions: [],
+            organization_permissions: permissionsOf(chosen),
+          },
+        },
+      ),
     onSuccess: () => navigate(paths.organization(o.name, "roles")),
   });
   const set = (key: string, on: boolean) =>

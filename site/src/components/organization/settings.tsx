@@ -3,7 +3,7 @@ import { useState } from "react";
 import { useLocation } from "wouter";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { Organization, UpdateOrganizationRequest, WorkspaceSharingSettings } from "~/api/types";
+import type { Organization } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
@@ -90,7 +90,7 @@ function Settings({ organization: o }: { organization: Organization }) {
     icon: o.icon,
   });
   const save = useMutation({
-    mutationFn: () => send<Organization>("PATCH", `organizations/${o.id}`, values satisfies UpdateOrganizationRequest),
+    mutationFn: () => send("PATCH organizations/{organization}", { organization: o.id, body: values }),
     onSuccess: () => values.name !== o.name && navigate(paths.organization(values.name), { replace: true }),
   });
   return (
@@ -108,9 +108,10 @@ export function SharingOfWorkspaces({ organization: o }: { organization: Organiz
   const client = useQueryClient();
   const [asking, ask] = useState(false);
   const set = async (disabled: boolean) => {
-    const next = await send<WorkspaceSharingSettings>("PATCH", `organizations/${o.id}/settings/workspace-sharing`, {
-      sharing_disabled: disabled,
-    } satisfies WorkspaceSharingSettings);
+    const next = await send("PATCH organizations/{organization}/settings/workspace-sharing", {
+      organization: o.id,
+      body: { sharing_disabled: disabled },
+    });
     client.setQueryData(queries.organizationSharing(o.id).queryKey, next);
     await client.invalidateQueries({ queryKey: ["workspaces"] });
   };
@@ -178,7 +179,7 @@ function Deletion({ organization: o }: { organization: Organization }) {
           danger
           typed={o.name}
           onConfirm={async () => {
-            await send("DELETE", `organizations/${o.id}`);
+            await send("DELETE organizations/{organization}", { organization: o.id });
             navigate(paths.organizations);
           }}
           onClose={() => ask(false)}

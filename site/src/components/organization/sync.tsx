@@ -2,9 +2,8 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { Plus, X } from "lucide-react";
 import { type ReactNode, useId, useRef, useState } from "react";
-import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import { organizationSync, syncOf, type SyncPlace, syncQueries } from "~/api/sync";
+import { groupSync, organizationSync, roleSync, type SyncPlace } from "~/api/sync";
 import type { GroupSyncSettings, Organization, OrganizationSyncSettings, RoleSyncSettings } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -27,18 +26,18 @@ interface Settings {
 }
 
 // useSync keeps what a form says about settings, and saves all of them at once.
-function useSync<T extends Settings>(at: SyncPlace, stored: T) {
+function useSync<T extends Settings>(at: SyncPlace<T>, stored: T) {
   const [edited, set] = useState(stored);
   const [rows, setRows] = useState(() => rowsOf(stored.mapping));
   const save = useMutation({
-    mutationFn: () => send<T>("PATCH", at.path, { ...edited, mapping: mappingOf(rows) } satisfies T),
+    mutationFn: () => at.save({ ...edited, mapping: mappingOf(rows) }),
   });
   return { at, edited, change: (some: Partial<T>) => set((old) => ({ ...old, ...some })), rows, setRows, save };
 }
 
 interface ClaimFormProps {
   sync: {
-    at: SyncPlace;
+    at: Pick<SyncPlace<never>, "fields" | "values">;
     edited: Settings;
     change: (some: Partial<Settings>) => void;
     rows: MappingRow[];
@@ -56,9 +55,9 @@ interface ClaimFormProps {
 function ClaimForm({ sync, label, targets, unmapped, offersNothing, children }: ClaimFormProps) {
   const { at, edited, change, rows, setRows, save } = sync;
   const id = useId();
-  const fields = useQuery(syncQueries.fields(at));
+  const fields = useQuery(at.fields());
   const known = fields.data?.includes(edited.field) ?? false;
-  const values = useQuery({ ...syncQueries.values(at, edited.field), enabled: known });
+  const values = useQuery({ ...at.values(edited.field), enabled: known });
   return (
     <Form aria-label={`${label} sync`} request={save} submit="Save" done="Saved" className="max-w-3xl">
       <ErrorNote error={fields.error ?? values.error} />
@@ -171,8 +170,8 @@ function MappingRows({ rows, onChange, label, targets, suggestions, unmapped, of
 
 // OrganizationSyncForms are the forms of group sync and role sync in an organization.
 export function OrganizationSyncForms({ organization: o }: { organization: Organization }) {
-  const groups = useQuery(syncQueries.settings<GroupSyncSettings>(syncOf(o.id, "groups")));
-  const roles = useQuery(syncQueries.settings<RoleSyncSettings>(syncOf(o.id, "roles")));
+  const groups = useQuery(groupSync(o.id).settings());
+  const roles = useQuery(roleSync(o.id).settings());
   return (
     <>
       <p className="max-w-3xl text-muted">
@@ -199,7 +198,7 @@ export function OrganizationSyncForms({ organization: o }: { organization: Organ
 }
 
 function GroupSync({ organization: o, stored }: { organization: Organization; stored: GroupSyncSettings }) {
-  const sync = useSync(syncOf(o.id, "groups"), stored);
+  const sync = useSync(groupSync(o.id), stored);
   const groups = useQuery(queries.groups(o.name));
   const { edited, change } = sync;
   const renamed = Object.entries(stored.legacy_group_name_mapping ?? {});
@@ -254,7 +253,7 @@ function GroupSync({ organization: o, stored }: { organization: Organization; st
 }
 
 function RoleSync({ organization: o, stored }: { organization: Organization; stored: RoleSyncSettings }) {
-  const sync = useSync(syncOf(o.id, "roles"), stored);
+  const sync = useSync(roleSync(o.id), stored);
   const roles = useQuery(queries.roles(o.name));
   return (
     <>
@@ -274,7 +273,7 @@ function RoleSync({ organization: o, stored }: { organization: Organization; sto
 
 // DeploymentSyncForm is the form of organization sync.
 export function DeploymentSyncForm() {
-  const settings = useQuery(syncQueries.settings<OrganizationSyncSettings>(organizationSync));
+  const settings = useQuery(organizationSync.settings());
   return (
     <Card title="Organizations">
       <Pending query={settings} what="settings" />

@@ -3,7 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Bell, CheckCheck, Inbox as InboxIcon, Settings } from "lucide-react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { InboxNotification, UpdateInboxNotificationReadStatusRequest } from "~/api/types";
+import type { InboxNotification } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { cx } from "~/components/ui/cx";
 import { Item, Menu, MenuLabel, Separator } from "~/components/ui/menu";
@@ -18,12 +18,10 @@ export function useMark() {
   const onSuccess = () => client.invalidateQueries({ queryKey: ["inbox"] });
   const one = useMutation({
     mutationFn: ({ id, read }: { id: string; read: boolean }) =>
-      send("PUT", `notifications/inbox/${id}/read-status`, {
-        is_read: read,
-      } satisfies UpdateInboxNotificationReadStatusRequest),
+      send("PUT notifications/inbox/{notification}/read-status", { notification: id, body: { is_read: read } }),
     onSuccess,
   });
-  const all = useMutation({ mutationFn: () => send("PUT", "notifications/inbox/mark-all-as-read"), onSuccess });
+  const all = useMutation({ mutationFn: () => send("PUT notifications/inbox/mark-all-as-read"), onSuccess });
   return { one, all };
 }
 

@@ -1,5 +1,5 @@
 import { useMutation } from "@tanstack/react-query";
-import { segment, send } from "~/api/client";
+import { send } from "~/api/client";
 import type { OrganizationInvitation } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -12,7 +12,7 @@ export default function Invitations({ of }: { of: OrganizationInvitation[] }) {
 function Invitation({ of }: { of: OrganizationInvitation }) {
   const answer = useMutation({
     mutationFn: (word: "accept" | "decline") =>
-      send("POST", `users/me/invitations/${segment(of.organization_id)}/${word}`),
+      send(`POST users/{user}/invitations/{organization}/${word}`, { user: "me", organization: of.organization_id }),
   });
   const name = of.organization_display_name || of.organization_name;
   return (

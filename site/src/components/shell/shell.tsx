@@ -293,7 +293,7 @@ function UserMenu() {
   const administers = useAdministers();
   const client = useQueryClient();
   const signOut = async () => {
-    await send("POST", "users/logout").catch(() => undefined); // the session may have ended already
+    await send("POST users/logout").catch(() => undefined); // the session may have ended already
     client.clear();
     location.assign("/login");
   };

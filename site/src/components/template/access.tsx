@@ -4,7 +4,7 @@ import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { candidatesOfTemplate } from "~/api/sharing";
-import type { Template, UpdateTemplateACLRequest } from "~/api/types";
+import type { Template } from "~/api/types";
 import { Card } from "~/components/ui/card";
 import { ErrorNote } from "~/components/ui/error-note";
 import { Checkbox } from "~/components/ui/form";
@@ -19,10 +19,7 @@ export function TemplateAccess({ template: t }: { template: Template }) {
   const acl = useQuery(queries.templateRights(t.id));
   const client = useQueryClient();
   const update = async ({ users, groups }: Change) => {
-    await send("PATCH", `templates/${t.id}/acl`, {
-      user_perms: users,
-      group_perms: groups,
-    } satisfies UpdateTemplateACLRequest);
+    await send("PATCH templates/{template}/acl", { template: t.id, body: { user_perms: users, group_perms: groups } });
     await client.invalidateQueries({ queryKey: queries.templateRights(t.id).queryKey });
   };
   const everyone = t.organization_id; // the id of the group Everyone

@@ -15,7 +15,7 @@ import { Note } from "~/components/ui/note";
 import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
 
-const given = ask<TemplateConsent[]>(["template-consents"], "users/me/template-consents");
+const given = ask(["template-consents"], "users/{user}/template-consents", { user: "me" });
 
 const nameOf = (c: TemplateConsent) => c.template_display_name || c.template_name;
 
@@ -62,7 +62,10 @@ export function TemplateConsents() {
           action="Revoke"
           danger
           onConfirm={async () => {
-            await send("DELETE", `users/me/template-consents/${revoking.template_id}`);
+            await send("DELETE users/{user}/template-consents/{template}", {
+              user: "me",
+              template: revoking.template_id,
+            });
             await client.invalidateQueries({ queryKey: given.queryKey });
           }}
           onClose={() => revoke(null)}

@@ -70,7 +70,9 @@ export default function TemplatePrebuilds({ template: t }: { template: Template 
         <Confirm
           title="Replace all prebuilt workspaces?"
           action="Replace"
-          onConfirm={() => send("POST", `templates/${t.id}/prebuilds/invalidate`).finally(() => void refetch())}
+          onConfirm={() =>
+            send("POST templates/{template}/prebuilds/invalidate", { template: t.id }).finally(() => void refetch())
+          }
           onClose={() => replace(false)}
         >
           The server deletes those that exist and builds new ones, for example with a newer image. Until they are ready,

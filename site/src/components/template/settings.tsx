@@ -2,7 +2,7 @@ import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { send } from "~/api/client";
-import type { AppShare, Template, UpdateTemplateRequest } from "~/api/types";
+import type { AppShare, Template } from "~/api/types";
 import { levels } from "~/components/agent/ports";
 import { Card } from "~/components/ui/card";
 import { cx } from "~/components/ui/cx";
@@ -55,23 +55,26 @@ export function TemplateSettings({ template: t }: { template: Template }) {
   const [spare, setSpare] = useState({ update_workspace_last_used_at: false, update_workspace_dormant_at: false });
   const save = useMutation({
     mutationFn: () =>
-      send<Template>("PATCH", `templates/${t.id}`, {
-        ...values,
-        ...rules,
-        ...spare,
-        max_port_share_level: ceiling,
-        identity_audiences: identity.identity_audiences.split(/\s+/).filter(Boolean),
-        identity_build_audience: identity.identity_build_audience,
-        default_ttl_ms: millis(times.default_ttl_ms, hour),
-        max_ttl_ms: millis(times.max_ttl_ms, hour),
-        activity_bump_ms: millis(times.activity_bump_ms, hour),
-        time_til_autostop_notify_ms: millis(times.time_til_autostop_notify_ms, hour / 60),
-        failure_ttl_ms: millis(times.failure_ttl_ms, hour),
-        time_til_dormant_ms: millis(times.time_til_dormant_ms, day),
-        time_til_dormant_autodelete_ms: millis(times.time_til_dormant_autodelete_ms, day),
-        autostart_requirement: { days_of_week: starts },
-        autostop_requirement: { days_of_week: stops, weeks: Number(times.weeks) || 1 },
-      } satisfies UpdateTemplateRequest),
+      send("PATCH templates/{template}", {
+        template: t.id,
+        body: {
+          ...values,
+          ...rules,
+          ...spare,
+          max_port_share_level: ceiling,
+          identity_audiences: identity.identity_audiences.split(/\s+/).filter(Boolean),
+          identity_build_audience: identity.identity_build_audience,
+          default_ttl_ms: millis(times.default_ttl_ms, hour),
+          max_ttl_ms: millis(times.max_ttl_ms, hour),
+          activity_bump_ms: millis(times.activity_bump_ms, hour),
+          time_til_autostop_notify_ms: millis(times.time_til_autostop_notify_ms, hour / 60),
+          failure_ttl_ms: millis(times.failure_ttl_ms, hour),
+          time_til_dormant_ms: millis(times.time_til_dormant_ms, day),
+          time_til_dormant_autodelete_ms: millis(times.time_til_dormant_autodelete_ms, day),
+          autostart_requirement: { days_of_week: starts },
+          autostop_requirement: { days_of_week: stops, weeks: Number(times.weeks) || 1 },
+        },
+      }),
     onSuccess: () =>
       values.name !== t.name &&
       navigate(`${paths.template(ref({ ...t, name: values.name }))}/settings`, { replace: true }),

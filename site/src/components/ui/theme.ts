@@ -1,6 +1,6 @@
 import { useSyncExternalStore } from "react";
 import { send } from "~/api/client";
-import type { Theme as Stored, UpdateUserAppearanceRequest, UserAppearance } from "~/api/types";
+import type { Theme as Stored } from "~/api/types";
 
 export type Theme = "light" | "dark" | "system";
 
@@ -41,9 +41,10 @@ let chosen = false; // on this page, so that an answer that is older does not un
 export function setTheme(theme: Theme) {
   chosen = true;
   keep(theme);
-  void send<UserAppearance>("PUT", "users/me/appearance", {
-    theme_preference: theme === "system" ? "auto" : theme,
-  } satisfies UpdateUserAppearanceRequest).catch(() => {});
+  void send("PUT users/{user}/appearance", {
+    user: "me",
+    body: { theme_preference: theme === "system" ? "auto" : theme },
+  }).catch(() => {});
 }
 
 // adoptTheme shows the theme that the user has chosen in any browser. If there is none, the choice of this browser is

@@ -3,7 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { candidatesOfWorkspace } from "~/api/sharing";
-import type { UpdateWorkspaceACLRequest, Workspace } from "~/api/types";
+import type { Workspace } from "~/api/types";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Note } from "~/components/ui/note";
 import { type Change, Sharing } from "~/components/ui/sharing";
@@ -20,10 +20,10 @@ export function WorkspaceSharing({ workspace: w }: { workspace: Workspace }) {
   const off = useQuery(queries.organizationSharing(w.organization_id)).data?.sharing_disabled;
   const mine = useMe().id === w.owner_id;
   const update = async ({ users, groups }: Change) => {
-    await send("PATCH", `workspaces/${w.id}/acl`, {
-      user_roles: users,
-      group_roles: groups,
-    } satisfies UpdateWorkspaceACLRequest);
+    await send("PATCH workspaces/{workspace}/acl", {
+      workspace: w.id,
+      body: { user_roles: users, group_roles: groups },
+    });
     await client.invalidateQueries({ queryKey: ["workspaces"] });
   };
   return (

@@ -15,7 +15,7 @@ import {
 import { type DragEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { getBytes, send } from "~/api/client";
-import { contentPath, contentURL, filePath, folder, folderPath } from "~/api/files";
+import { contentURL, folder } from "~/api/files";
 import type { AgentFile, Workspace, WorkspaceAgent } from "~/api/types";
 import { Code, linesOf, shownBytes } from "~/components/code/files";
 import { Ago } from "~/components/ui/ago";
@@ -321,10 +321,16 @@ function Asked({ asking, agent, folder: at, onDone, onClose }: AskedProps) {
   const old = asking.what === "folder" ? "" : asking.file.name;
   const [name, setName] = useState(old);
   const request = useMutation({
-    mutationFn: () =>
+    mutationFn: (): Promise<unknown> =>
       asking.what === "folder"
-        ? send("PUT", folderPath(agent, below(at, name)))
-        : send("PATCH", `workspaceagents/${agent}/files`, { path: below(at, old), new_path: below(at, name) }),
+        ? send("PUT workspaceagents/{workspaceagent}/files/folder", {
+            workspaceagent: agent,
+            query: { path: below(at, name) },
+          })
+        : send("PATCH workspaceagents/{workspaceagent}/files", {
+            workspaceagent: agent,
+            body: { path: below(at, old), new_path: below(at, name) },
+          }),
     onSuccess: () => {
       onDone();
       onClose();
@@ -336,7 +342,12 @@ function Asked({ asking, agent, folder: at, onDone, onClose }: AskedProps) {
         title={`Delete ${old}?`}
         action="Delete"
         danger
-        onConfirm={() => send("DELETE", filePath(agent, below(at, old))).then(onDone)}
+        onConfirm={() =>
+          send("DELETE workspaceagents/{workspaceagent}/files", {
+            workspaceagent: agent,
+            query: { path: below(at, old) },
+          }).then(onDone)
+        }
         onClose={onClose}
       >
         {asking.file.kind === "folder"
@@ -438,7 +449,11 @@ function PicturePreview({ agent, path, file }: Shown) {
 function TextPreview({ agent, path, file }: Shown) {
   const content = useQuery({
     queryKey: ["agent-file", agent, path, file.modified_at],
-    queryFn: () => getBytes(`${contentPath(agent, path)}&limit=${shownBytes}`),
+    queryFn: () =>
+      getBytes("workspaceagents/{workspaceagent}/files/content", {
+        workspaceagent: agent,
+        query: { path, limit: shownBytes },
+      }),
     staleTime: Infinity,
     gcTime: 0,
     retry: false,

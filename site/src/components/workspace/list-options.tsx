@@ -4,7 +4,7 @@ import { Trash2 } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { UpdateUserPreferencesRequest, UserPreferences } from "~/api/types";
+import type { UpdateUserPreferencesRequest } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { DoneDialog } from "~/components/ui/dialog";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -25,7 +25,7 @@ export default function ListOptions({ search, columns, onSearch, onClose }: List
   const saved = stored.data?.saved_searches ?? [];
   const [name, setName] = useState("");
   const put = async (change: UpdateUserPreferencesRequest) => {
-    const next = await send<UserPreferences>("PUT", "users/me/preferences", change);
+    const next = await send("PUT users/{user}/preferences", { user: "me", body: change });
     client.setQueryData(queries.preferences().queryKey, next);
   };
   const change = useMutation({ mutationFn: put });

@@ -3,12 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { send } from "~/api/client";
-import type {
-  EvaluateParametersRequest,
-  EvaluateParametersResponse,
-  ParameterValue,
-  PreviewParameter,
-} from "~/api/types";
+import type { EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { cx } from "~/components/ui/cx";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -64,11 +59,10 @@ export function useParameters(
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
     queryFn: async () => {
-      const form = await send<EvaluateParametersResponse>(
-        "POST",
-        `templateversions/${version}/dynamic-parameters/evaluate`,
-        { id: ++id.current, inputs: asked, owner_id: owner } satisfies EvaluateParametersRequest,
-      );
+      const form = await send("POST templateversions/{templateversion}/dynamic-parameters/evaluate", {
+        templateversion: version!,
+        body: { id: ++id.current, inputs: asked, owner_id: owner },
+      });
       return { ...form, asked };
     },
     enabled: version !== undefined,

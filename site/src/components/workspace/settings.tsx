@@ -5,15 +5,7 @@ import { useLocation } from "wouter";
 import { asked, createBuild, reread } from "~/api/actions";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type {
-  BuildParameter,
-  ExtendRequest,
-  UpdateAutomaticUpdatesRequest,
-  UpdateAutostartRequest,
-  UpdateTTLRequest,
-  UpdateWorkspaceRequest,
-  Workspace,
-} from "~/api/types";
+import type { BuildParameter, Workspace } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { cx } from "~/components/ui/cx";
@@ -64,9 +56,10 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
   );
   const change = useMutation({
     mutationFn: () =>
-      send("PUT", `workspaces/${w.id}/autostart`, {
-        schedule: on ? formatSchedule(form) : "",
-      } satisfies UpdateAutostartRequest),
+      send("PUT workspaces/{workspace}/autostart", {
+        workspace: w.id,
+        body: { schedule: on ? formatSchedule(form) : "" },
+      }),
   });
   const time = `${String(form.hour).padStart(2, "0")}:${String(form.minute).padStart(2, "0")}`;
   return (
@@ -137,15 +130,19 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
   const [hours, setHours] = useState(w.ttl_ms ? String(w.ttl_ms / 3_600_000) : "");
   const change = useMutation({
     mutationFn: () =>
-      send("PUT", `workspaces/${w.id}/ttl`, {
-        ttl_ms: hours === "" || Number(hours) === 0 ? null : Math.round(Number(hours) * 3_600_000),
-      } satisfies UpdateTTLRequest),
+      send("PUT workspaces/{workspace}/ttl", {
+        workspace: w.id,
+        body: { ttl_ms: hours === "" || Number(hours) === 0 ? null : Math.round(Number(hours) * 3_600_000) },
+      }),
   });
   const extend = useMutation({
     mutationFn: () =>
-      send("PUT", `workspaces/${w.id}/extend`, {
-        deadline: new Date(Math.max(Date.now(), Date.parse(w.latest_build.deadline!)) + 3_600_000).toISOString(),
-      } satisfies ExtendRequest),
+      send("PUT workspaces/{workspace}/extend", {
+        workspace: w.id,
+        body: {
+          deadline: new Date(Math.max(Date.now(), Date.parse(w.latest_build.deadline!)) + 3_600_000).toISOString(),
+        },
+      }),
   });
   const { deadline, status } = w.latest_build;
   const limited = status === "running" && deadline && !deadline.startsWith("0001-");
@@ -184,10 +181,8 @@ function General({ workspace: w }: { workspace: Workspace }) {
   const change = useMutation({
     mutationFn: async () => {
       if (updates !== w.automatic_updates)
-        await send("PUT", `workspaces/${w.id}/autoupdates`, {
-          automatic_updates: updates,
-        } satisfies UpdateAutomaticUpdatesRequest);
-      if (name !== w.name) await send("PATCH", `workspaces/${w.id}`, { name } satisfies UpdateWorkspaceRequest);
+        await send("PUT workspaces/{workspace}/autoupdates", { workspace: w.id, body: { automatic_updates: updates } });
+      if (name !== w.name) await send("PATCH workspaces/{workspace}", { workspace: w.id, body: { name } });
     },
     onSuccess: () =>
       name !== w.name && navigate(`${paths.workspace(w.owner_name, name)}?tab=settings`, { replace: true }),

@@ -6,7 +6,7 @@ import { reread } from "~/api/actions";
 import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
 import { queries } from "~/api/queries";
-import type { RestoreStateRequest, StoredState, Workspace, WorkspaceBuild } from "~/api/types";
+import type { StoredState, Workspace } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -84,9 +84,10 @@ function Restore({
   const client = useQueryClient();
   const [, navigate] = useLocation();
   const restore = async () => {
-    const build = await post<WorkspaceBuild>(`workspacebuilds/${s.build_id}/restore`, {
-      reason: "dashboard",
-    } satisfies RestoreStateRequest);
+    const build = await post("workspacebuilds/{workspacebuild}/restore", {
+      workspacebuild: s.build_id,
+      body: { reason: "dashboard" },
+    });
     followBuild(client, build);
     await reread(client, w.id);
     navigate(paths.workspace(w.owner_name, w.name));

@@ -17,7 +17,7 @@ import { toast } from "~/lib/toasts";
 // transfer gives a workspace to another user. A workspace that is not stopped is stopped first: the answer is the
 // workspace as it is until then.
 const transfer = (workspace: string, request: TransferWorkspaceRequest) =>
-  send<Workspace>("POST", `workspaces/${workspace}/transfer`, request);
+  send("POST workspaces/{workspace}/transfer", { workspace, body: request });
 
 export default function TransferDialog({ workspace: w, onClose }: { workspace: Workspace; onClose: () => void }) {
   const [search, setSearch] = useState("");
