@@ -1,5 +1,5 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { useEffect, useEffectEvent, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
@@ -81,14 +81,15 @@ export function NewWorkspace({ template }: { template: Template }) {
     if (p) form.setAll(Object.fromEntries(p.Parameters.map(({ Name, Value }) => [Name, Value])));
   };
   // A link can fill in values: ?param.region=eu.
-  useEffect(() => {
+  const fillIn = useEffectEvent(() => {
     const given = [...params]
       .filter(([key]) => key.startsWith("param."))
       .map(([key, value]): [string, string] => [key.slice(6), value]);
     if (given.length > 0) form.setAll(Object.fromEntries(given));
-  }, []); // eslint-disable-line react-hooks/exhaustive-deps
-  // eslint-disable-next-line react-hooks/exhaustive-deps
-  useEffect(() => choose(presets.data?.find((p) => p.Default)), [presets.data]);
+  });
+  useEffect(() => fillIn(), []);
+  const chooseDefault = useEffectEvent((all: Preset[] | undefined) => choose(all?.find((p) => p.Default)));
+  useEffect(() => chooseDefault(presets.data), [presets.data]);
   const create = useMutation({
     mutationFn: () =>
       post("users/{user}/workspaces", {

@@ -1,7 +1,7 @@
 // The form for a template's parameters. The server evaluates it for the current values: options, defaults and whole
 // parameters may depend on others.
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, Suspense, useEffect, useEffectEvent, useMemo, useRef, useState } from "react";
 import { send } from "~/api/client";
 import type { EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
@@ -54,8 +54,7 @@ export function useParameters(
   const [shown, setShown] = useState<ReadonlySet<string>>(new Set());
   const rested = useDebounced(inputs, 200);
   const id = useRef(0);
-  // eslint-disable-next-line react-hooks/exhaustive-deps
-  const asked = useMemo(() => ({ ...before, ...rested }), [JSON.stringify(before), rested]);
+  const asked = { ...before, ...rested };
   const evaluated = useQuery({
     queryKey: ["templates", "evaluate", version, owner, asked],
     queryFn: async () => {
@@ -90,7 +89,7 @@ export function useParameters(
     });
     if (gone.length > 0)
       setInputs((old) => Object.fromEntries(Object.entries(old).filter(([name]) => !gone.includes(name))));
-  }, [parameters, settled]); // eslint-disable-line react-hooks/exhaustive-deps
+  }, [parameters, settled, inputs]);
 
   return {
     parameters,
@@ -139,11 +138,14 @@ export function useParameters(
 export function useSubmit(form: ParametersForm, then: () => void): { submit: () => void; waiting: boolean } {
   const [submitted, setSubmitted] = useState<Inputs | null>(null);
   const ready = !form.pending && form.parameters !== undefined;
+  const finish = useEffectEvent(() => {
+    if (form.check()) then();
+  });
   useEffect(() => {
     if (submitted === null || !(ready || form.error || submitted !== form.inputs)) return;
     setSubmitted(null);
-    if (submitted === form.inputs && form.check()) then();
-  }, [submitted, ready, form.error, form.inputs]); // eslint-disable-line react-hooks/exhaustive-deps
+    if (submitted === form.inputs) finish();
+  }, [submitted, ready, form.error, form.inputs]);
   return { submit: () => setSubmitted(form.inputs), waiting: submitted !== null };
 }
 
