@@ -7,6 +7,9 @@ export interface Schedule {
   days: number[]; // 0 is Sunday
 }
 
+// The time zones that the browser knows.
+export const zones = () => (Intl.supportedValuesOf?.("timeZone") ?? []).concat("UTC");
+
 export const dayNames = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 
 // parseSchedule returns undefined for a schedule with more than a time and days of the week.

@@ -8,7 +8,7 @@ import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Field, Form, Select, TextField } from "~/components/ui/form";
 import { Pending } from "~/components/ui/pending";
-import { zones } from "~/components/workspace/settings";
+import { zones } from "~/lib/schedule";
 
 // QuietHours are when the user's workspaces stop, if a template requires that on some days.
 export function QuietHours() {

@@ -13,15 +13,8 @@ import { Select } from "~/components/ui/form";
 import { Pending } from "~/components/ui/pending";
 import { portLink } from "~/lib/links";
 import { useRegion } from "~/lib/region";
+import { levels } from "~/lib/share-levels";
 import { sh } from "~/lib/shell";
-
-// Levels of sharing, each open to more users than the one before.
-export const levels: { level: AppShare; who: string }[] = [
-  { level: "owner", who: "Users who can connect" },
-  { level: "organization", who: "Members of the organization" },
-  { level: "authenticated", who: "All signed-in users" },
-  { level: "public", who: "Anyone with the link, without signing in" },
-];
 
 const rank = (level: AppShare) => levels.findIndex((l) => l.level === level);
 

@@ -3,11 +3,11 @@ import { useState } from "react";
 import { useLocation } from "wouter";
 import { send } from "~/api/client";
 import type { AppShare, Template } from "~/api/types";
-import { levels } from "~/components/agent/ports";
 import { Card } from "~/components/ui/card";
 import { cx } from "~/components/ui/cx";
 import { Checkbox, Field, Form, Select, TextField, useFields } from "~/components/ui/form";
 import { paths } from "~/lib/path";
+import { levels } from "~/lib/share-levels";
 import { useTemplateRef } from "~/lib/template-ref";
 
 const hour = 3_600_000; // ms

@@ -17,7 +17,7 @@ import { Pending } from "~/components/ui/pending";
 import { isBusy } from "~/components/ui/status";
 import { ago } from "~/lib/format";
 import { paths } from "~/lib/path";
-import { dayNames, describeSchedule, formatSchedule, parseSchedule } from "~/lib/schedule";
+import { dayNames, describeSchedule, formatSchedule, parseSchedule, zones } from "~/lib/schedule";
 import { ActionDialog } from "./actions";
 import { ParameterForm, useParameters, useSubmit } from "./parameters";
 
@@ -40,8 +40,6 @@ export function WorkspaceSettings({ workspace: w }: { workspace: Workspace }) {
     </>
   );
 }
-
-export const zones = () => (Intl.supportedValuesOf?.("timeZone") ?? []).concat("UTC");
 
 function Autostart({ workspace: w }: { workspace: Workspace }) {
   const known = w.autostart_schedule ? parseSchedule(w.autostart_schedule) : undefined;
