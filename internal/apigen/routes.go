@@ -41,7 +41,10 @@ func generate(root string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{schemas: map[string]schema{}, docs: docs, answerers: map[string][]answerer{}, bound: map[*types.TypeParam]types.Type{}, given: map[types.Object]types.Type{}}
+	g := &generator{
+		schemas: map[string]schema{}, docs: docs, answerers: map[string][]answerer{},
+		bound: map[*types.TypeParam]types.Type{}, given: map[types.Object]types.Type{},
+	}
 	for _, s := range loaded {
 		g.noteAnswerers(s)
 	}
@@ -91,7 +94,7 @@ func (g *generator) noteAnswerers(s *source) {
 		return
 	}
 	for f, decl := range s.decls {
-		if f.Exported() && slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), writesResponse) {
+		if f.Exported() && takes(f, writesResponse) {
 			g.answerers[f.Name()] = append(g.answerers[f.Name()], answerer{s, decl, f})
 		}
 	}
@@ -109,14 +112,16 @@ func (g *generator) elsewhere(call *ast.CallExpr) (answerer, bool) {
 	if !ok || f.Pkg() == nil || !strings.HasPrefix(f.Pkg().Path(), module+"/coderd/") || g.decls[f.Origin()] != nil {
 		return answerer{}, false
 	}
-	if !slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), writesResponse) {
-		return answerer{}, false
-	}
 	found := g.answerers[f.Name()]
-	if len(found) != 1 {
+	if !takes(f, writesResponse) || len(found) != 1 {
 		return answerer{}, false
 	}
 	return found[0], true
+}
+
+// takes reports whether a function has a parameter of a kind.
+func takes(f *types.Func, kind func(*types.Var) bool) bool {
+	return slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), kind)
 }
 
 // registration notes the routes that a function registers below a path which the caller names.
@@ -126,7 +131,7 @@ func (g *generator) registration(into map[string]*operation, call *ast.CallExpr)
 		return
 	}
 	f, ok := g.info.Uses[id].(*types.Func)
-	if !ok || g.decls[f.Origin()] == nil || !slices.ContainsFunc(slices.Collect(f.Signature().Params().Variables()), registers) {
+	if !ok || g.decls[f.Origin()] == nil || !takes(f, registers) {
 		return
 	}
 	known := g.passed(f.Origin(), []*ast.CallExpr{call}, nil)
@@ -222,8 +227,8 @@ func (g *generator) calls(id *ast.Ident, path, name string) bool {
 // constants are the parameters of a function that a call sets to a constant.
 type constants map[types.Object]constant.Value
 
-// follow notes what a handler reads and answers: in its own body, in those of the functions of its package that it calls, and in those of
-// other packages that it hands the response writer.
+// follow notes what a handler reads and answers: in its own body, in those of the functions of its package that it
+// calls, and in those of other packages that it hands the response writer.
 func (g *generator) follow(op *operation, node ast.Node, known constants, seen map[*types.Func]bool) {
 	var called []*ast.CallExpr
 	var named []*ast.Ident // functions

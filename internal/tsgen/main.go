@@ -1,5 +1,6 @@
-// Command tsgen writes the API as TypeScript, for the dashboard: its types, which are those of internal/sdk that the server and the command
-// line use, too; and with -routes its routes, with what each takes and answers, which internal/apigen has found in the source.
+// Command tsgen writes the API as TypeScript, for the dashboard: its types, which are those of internal/sdk that the
+// server and the command line use, too; and with -routes its routes, with what each takes and answers, which
+// internal/apigen has found in the source.
 //
 //	go run ./internal/tsgen > site/src/api/types.gen.ts
 //	go run ./internal/tsgen -routes > site/src/api/routes.gen.ts

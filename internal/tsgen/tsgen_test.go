@@ -8,7 +8,9 @@ import (
 
 func TestDashboardKnowsTheAPI(t *testing.T) {
 	t.Parallel()
-	for name, from := range map[string]func(string) ([]byte, error){"types.gen.ts": generate, "routes.gen.ts": generateRoutes} {
+	for name, from := range map[string]func(root string) ([]byte, error){
+		"types.gen.ts": generate, "routes.gen.ts": generateRoutes,
+	} {
 		want, err := from("../..")
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +33,8 @@ func TestRoutes(t *testing.T) {
 		if err := os.MkdirAll(root+"/coderd/reference", 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(root+"/coderd/reference/api.gen.json", []byte(`{"operations":{`+operations+`}}`), 0o600); err != nil {
+		text := []byte(`{"operations":{` + operations + `}}`)
+		if err := os.WriteFile(root+"/coderd/reference/api.gen.json", text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return root
@@ -40,11 +43,14 @@ func TestRoutes(t *testing.T) {
 		"GET /healthz": {"responses": {"200": null}},
 		"GET /api/v2/{$}": {},
 		"GET /api/v2/events": {"query": ["after", "no-store"]},
-		"POST /api/v2/files": {"request": {"type": "string", "format": "binary"}, "responses": {"201": {"$ref": "#/components/schemas/File"}}},
+		"POST /api/v2/files": {"request": {"type": "string", "format": "binary"},
+			"responses": {"201": {"$ref": "#/components/schemas/File"}}},
 		"PUT /api/v2/users/{user}": {"request": {"type": "object", "required": ["name"], "properties": {
 			"name": {"type": "string"}, "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
-			"responses": {"200": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "204": null, "303": null}},
-		"DELETE /api/v2/users/{user}": {"responses": {"200": {"type": "object", "additionalProperties": {"type": "boolean"}}}}`))
+			"responses": {"200": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+				"204": null, "303": null}},
+		"DELETE /api/v2/users/{user}": {"responses": {
+			"200": {"type": "object", "additionalProperties": {"type": "boolean"}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

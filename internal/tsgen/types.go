@@ -72,7 +72,8 @@ func (d *declared) add(gen *ast.GenDecl) {
 	}
 }
 
-// writeTypes writes every exported type that travels as JSON: structures with named fields, maps, and closed sets of strings.
+// writeTypes writes every exported type that travels as JSON: structures with named fields, maps, and closed sets of
+// strings.
 func writeTypes(out *bytes.Buffer, dir string) error {
 	d, err := collect(dir)
 	if err != nil {
