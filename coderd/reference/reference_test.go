@@ -13,8 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/reference"
 )
 
-// other are routes whose answers are not JSON or are empty; and what other servers have and this one
-// always refuses.
+// other are routes whose answers are not JSON or are empty; and what other servers have and this one always refuses.
 var other = regexp.MustCompile(`^GET /api/v2/(openapi.json|derp-map|tailnet|workspaceagents/connection|tasks/\{user\}/\{task\})$|/(pty|watch|watch-ws|watch-metadata|watch-metadata-ws|coordinate|state|events|lifecycle|export|callback|serve|rpc|link)$|^GET /api/v2/(debug/(coordinator|tailnet)|oauth2-provider/apps|aibridge/interceptions|provisionerkeys/\{key\}|csp/reports)$` +
 	`|^GET /api/v2/(external-auth/\{externalauth\}/device|insights/user-(latency|status-counts)|templateversions/\{templateversion\}/(schema|dynamic-parameters))$` +
 	`|^GET /api/v2/(workspace-quota/\{user\}|workspaceagents/\{workspaceagent\}/startup-logs|debug/derp/traffic)$` +
@@ -84,6 +83,9 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		if !strings.Contains(workspace, field) {
 			t.Errorf("the schema of a workspace lacks %s: %s", field, workspace)
 		}
+	}
+	if upload := doc.Paths["/api/v2/files"]["post"]; upload.RequestBody == nil || len(upload.RequestBody.Content["*/*"].Schema) == 0 {
+		t.Errorf("the upload of a file, which is not JSON, is described as %+v", upload.RequestBody)
 	}
 	if create := doc.Paths["/api/v2/users/{user}/workspaces"]["post"]; create.RequestBody == nil || !strings.Contains(string(create.Responses["201"].Content["application/json"].Schema), "Workspace") {
 		t.Errorf("creating a workspace is described as %+v", create)
