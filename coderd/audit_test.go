@@ -19,7 +19,7 @@ var unaudited = []string{
 	"POST /api/v2/users/{user}/keys/codes", "POST /api/v2/users/validate-password",
 	"POST /api/v2/licenses", "DELETE /api/v2/licenses/{id}", "POST /api/v2/licenses/refresh-entitlements", "POST /api/v2/audit/testgenerate",
 	"POST /api/v2/users/{user}/webpush/subscription", "DELETE /api/v2/users/{user}/webpush/subscription", "POST /api/v2/users/{user}/webpush/test", "POST /api/v2/tasks/{user}", "DELETE /api/v2/tasks/{user}/{task}",
-	"POST /api/v2/csp/reports", "POST /api/v2/external-auth/{externalauth}/device",
+	"POST /api/v2/csp/reports",
 	"POST /api/v2/users/{user}/convert-login",
 	"POST /api/v2/workspaceagents/me/startup-problem",
 	"POST /api/v2/workspaceproxies/me/app-codes", "POST /api/v2/workspaceproxies/me/visits",

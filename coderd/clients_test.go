@@ -320,7 +320,7 @@ func TestSmallAnswers(t *testing.T) {
 		{as: "ann", method: "POST", path: "users/me/webpush/subscription", body: `{"endpoint":"https://push.example.com"}`, status: 404, text: "dispatch-methods"},
 		{as: "ann", method: "GET", path: "workspace-quota/me", status: 404, text: "members/{user}/workspace-quota"},
 		{as: "ann", method: "GET", path: "workspaceagents/{agent}/startup-logs", status: 404, text: "/logs"},
-		{as: "ann", method: "GET", path: "external-auth/github/device", status: 404, text: "{url}/external-auth/"},
+		{as: "ann", method: "GET", path: "external-auth/github/device", status: 404, text: "no login provider"},
 		{as: "ann", method: "GET", path: "ai-gateway/keys", status: 404, text: "no AI gateway"},
 		{as: "ann", method: "POST", path: "chats/x/messages", status: 404, text: "neither AI chats nor"},
 		{as: "ann", method: "GET", path: "workspaceagents/me/manifest", status: 404, text: "own program"},

@@ -124,7 +124,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 	mesh := refusal{"This server's mesh has no such debug page.", "Read the peers and their paths instead: GET /api/v2/mesh/peers"}
 	reports := refusal{"This server collects no reports of content security policies: its pages do not ask browsers to send any.", ""}
 	push := refusal{"This server sends no messages to browsers that are closed.", "Notifications arrive in the inbox, by mail and at webhooks: GET /api/v2/notifications/dispatch-methods"}
-	device := refusal{"Accounts are linked in the browser only.", "Open " + s.opts.AccessURL.String() + "/external-auth/<id> and link the account there."}
 	return map[string]refusal{
 		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate":           connect,
 		"GET /api/v2/workspaceagents/connection":                            connect,
@@ -146,8 +145,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"GET /api/v2/debug/tailnet":                                         mesh,
 		"GET /api/v2/csp/reports":                                           reports,
 		"POST /api/v2/csp/reports":                                          reports,
-		"GET /api/v2/external-auth/{externalauth}/device":                   device,
-		"POST /api/v2/external-auth/{externalauth}/device":                  device,
 		"GET /api/v2/workspace-quota/{user}":                                {"Each organization has quotas of its own.", "Use GET /api/v2/organizations/{organization}/members/{user}/workspace-quota."},
 		"GET /api/v2/workspaceagents/{workspaceagent}/startup-logs":         {"Scripts and other sources share one log.", "Use GET /api/v2/workspaceagents/{workspaceagent}/logs."},
 		"POST /api/v2/audit/testgenerate":                                   {"The audit log has only what has happened.", ""},

@@ -1,6 +1,7 @@
 package extauth
 
 import (
+	"cmp"
 	"maps"
 	"net/url"
 	"regexp"
@@ -44,6 +45,9 @@ var settings = map[string]func(*Provider, string) error{
 	},
 	"REGEX":      func(p *Provider, v string) (err error) { p.Match, err = compileMatch(v); return err },
 	"NO_REFRESH": func(p *Provider, v string) (err error) { p.NoRefresh, err = strconv.ParseBool(v); return err },
+
+	"DEVICE_FLOW":     func(p *Provider, v string) (err error) { p.Device, err = strconv.ParseBool(v); return err },
+	"DEVICE_CODE_URL": func(p *Provider, v string) error { p.DeviceURL = v; return nil },
 }
 
 // ParseEnv parses the providers in an environment (os.Environ), ordered by their numbers. It returns the fault Invalid,
@@ -114,14 +118,14 @@ func (p *Provider) complete(name string) error {
 	if p.ClientID == "" {
 		return fault.New(fault.Invalid, "%sCLIENT_ID is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
 	}
-	if p.ClientSecret == "" {
+	if p.ClientSecret == "" && !p.Device { // services need none for the device flow (RFC 8628, 5.6)
 		return fault.New(fault.Invalid, "%sCLIENT_SECRET is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
 	}
 	if err := p.fillURLs(name); err != nil {
 		return err
 	}
-	for _, check := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL}, {"REVOKE_URL", p.RevokeURL}} {
-		if check.value == "" && (check.setting == "VALIDATE_URL" || check.setting == "REVOKE_URL") {
+	for _, check := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL}, {"REVOKE_URL", p.RevokeURL}, {"DEVICE_CODE_URL", p.DeviceURL}} {
+		if check.value == "" && (check.setting != "AUTH_URL" || p.Device) && check.setting != "TOKEN_URL" {
 			continue
 		}
 		if _, err := origin(check.value); err != nil {
@@ -130,7 +134,7 @@ func (p *Provider) complete(name string) error {
 	}
 	kind := kinds[p.Type]
 	if p.Match == nil {
-		host, err := origin(p.AuthURL)
+		host, err := origin(cmp.Or(p.AuthURL, p.DeviceURL))
 		if err != nil {
 			return err
 		}
@@ -160,9 +164,16 @@ func knownTypes() string {
 // fillURLs completes the URLs of a known type: those of the public service, or those beside the given sign-in page. An
 // address alone stands for the sign-in page at its usual place.
 func (p *Provider) fillURLs(name string) error {
+	if p.DeviceURL != "" && !p.Device {
+		return fault.New(fault.Invalid, "%sDEVICE_CODE_URL needs %sDEVICE_FLOW=true", name, name)
+	}
 	kind, known := kinds[p.Type]
 	if !known {
-		for _, need := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}} {
+		needs := []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}}
+		if p.Device {
+			needs[0].setting, needs[0].value = "DEVICE_CODE_URL", p.DeviceURL
+		}
+		for _, need := range needs {
 			if need.value == "" {
 				return fault.New(fault.Invalid, "%s%s is missing", name, need.setting).
 					WithDetail("The server knows the URLs of %s only, not those of %q.", knownTypes(), p.Type)
@@ -203,10 +214,17 @@ func (p *Provider) fillURLs(name string) error {
 	if p.TokenURL == "" {
 		p.TokenURL = base + kind.token
 	}
+	if p.Device && p.DeviceURL == "" {
+		if kind.device == "" {
+			return fault.New(fault.Invalid, "%sDEVICE_CODE_URL is missing", name).
+				WithDetail("The server knows no device flow of %s.", kind.name)
+		}
+		p.DeviceURL = base + kind.device
+	}
 	if p.ValidateURL == "" && (base == kind.origin || kind.validateElsewhere != "") {
 		p.ValidateURL = validate
 	}
-	if p.RevokeURL == "" {
+	if p.RevokeURL == "" && (p.ClientSecret != "" || !kind.ownAPI) { // GitHub's API needs the secret
 		p.RevokeURL = strings.Replace(revoke, "CLIENT_ID", url.PathEscape(p.ClientID), 1)
 	}
 	return nil

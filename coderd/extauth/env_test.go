@@ -83,6 +83,43 @@ func TestRevokeURLs(t *testing.T) {
 	}
 }
 
+// TestDeviceURLs checks where codes of the device flow are requested, and that it needs neither a client secret nor a sign-in page.
+func TestDeviceURLs(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		pairs               []string
+		want, revoke, match string
+	}{
+		{[]string{"TYPE", "github"}, "https://github.com/login/device/code", "", "https://github.com/a/b"},
+		{[]string{"TYPE", "github-enterprise", "AUTH_URL", "https://git.corp"}, "https://git.corp/login/device/code", "", "https://git.corp/a"},
+		{[]string{"TYPE", "gitlab", "AUTH_URL", "https://git.corp"}, "https://git.corp/oauth/authorize_device", "https://git.corp/oauth/revoke", "https://git.corp/a"},
+		{[]string{"TYPE", "forge", "DEVICE_CODE_URL", "https://f/d", "TOKEN_URL", "https://f/t"}, "https://f/d", "", "https://f/a"},
+		{[]string{"TYPE", "gitea", "DEVICE_CODE_URL", "https://gitea.com/d"}, "https://gitea.com/d", "", "https://gitea.com/a"},
+	} {
+		got, err := extauth.ParseEnv(env(append(tc.pairs, "CLIENT_ID", "id", "DEVICE_FLOW", "true")...))
+		if err != nil || got[0].DeviceURL != tc.want || !got[0].Device || got[0].RevokeURL != tc.revoke || !got[0].Matches(tc.match) {
+			t.Errorf("%q: got %+v, %v, want %s", tc.pairs, got, err, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		pairs []string
+		want  string
+	}{
+		{[]string{"TYPE", "gitea", "DEVICE_FLOW", "true"}, "0_DEVICE_CODE_URL"},
+		{[]string{"TYPE", "forge", "DEVICE_FLOW", "true", "TOKEN_URL", "https://f/t"}, "0_DEVICE_CODE_URL"},
+		{[]string{"TYPE", "forge", "DEVICE_FLOW", "true", "DEVICE_CODE_URL", "https://f/d"}, "0_TOKEN_URL"},
+		{[]string{"TYPE", "forge", "DEVICE_FLOW", "true", "DEVICE_CODE_URL", "ftp://f/d", "TOKEN_URL", "https://f/t"}, "0_DEVICE_CODE_URL"},
+		{[]string{"TYPE", "github", "DEVICE_FLOW", "perhaps"}, "0_DEVICE_FLOW"},
+		{[]string{"TYPE", "github", "CLIENT_SECRET", "s", "DEVICE_CODE_URL", "https://github.com/d"}, "0_DEVICE_FLOW=true"},
+		{[]string{"TYPE", "github", "DEVICE_FLOW", "false"}, "0_CLIENT_SECRET"},
+	} {
+		_, err := extauth.ParseEnv(env(append(tc.pairs, "CLIENT_ID", "id")...))
+		if fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%q: got %v, want a fault that names %s", tc.pairs, err, tc.want)
+		}
+	}
+}
+
 // TestParseEnvRefuses checks that an invalid configuration is refused with the variable's name, and never with a secret.
 func TestParseEnvRefuses(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,8 @@
 //	        ◀─ the same with ?code&state ── provider;  server ── code, PKCE verifier ──▶ provider: tokens
 //
 // The state is signed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. A code
-// is therefore valid only in the browser and session that requested it.
+// is therefore valid only in the browser and session that requested it. Providers with a device flow (RFC 8628) need no way back: see
+// device.go.
 package extauth
 
 import (
@@ -103,6 +104,9 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
 	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)
 	mux.Handle("DELETE /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Delete, rbac.ExternalAuth), s.unlink, audit.On(audit.Delete, audit.ExternalAuth))
+	mux.Handle("GET /api/v2/external-auth/{externalauth}/device", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.beginDevice)
+	mux.Handle("POST /api/v2/external-auth/{externalauth}/device", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.finishDevice,
+		audit.On(audit.Create, audit.ExternalAuth))
 	mux.Handle("GET /external-auth/{externalauth}/callback", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.callback)
 }
 
@@ -146,6 +150,9 @@ func (s *Service) config(p *Provider) *oauth2.Config {
 	style := oauth2.AuthStyleAutoDetect
 	if kind, known := kinds[p.Type]; known {
 		style = kind.style
+	}
+	if p.ClientSecret == "" { // there is none to send in a header
+		style = oauth2.AuthStyleInParams
 	}
 	return &oauth2.Config{
 		ClientID: p.ClientID, ClientSecret: p.ClientSecret.Reveal(), Scopes: p.Scopes, RedirectURL: s.callbackURL(p).String(),

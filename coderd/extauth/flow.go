@@ -55,6 +55,10 @@ func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 		s.sendBack(w, r, p, "", "")
 		return nil
 	}
+	if p.Device { // the page shows the code to enter
+		s.sendBack(w, r, p, "", "")
+		return nil
+	}
 	return s.begin(w, r, p)
 }
 
@@ -120,6 +124,11 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 		}
 		return failedAway, nil
 	}
+	return s.accept(ctx, user, p, got)
+}
+
+// accept links the account whose token a provider has issued, or returns why it cannot. It blocks for a request to the provider.
+func (s *Service) accept(ctx context.Context, user uuid.UUID, p *Provider, got *oauth2.Token) (failed string, err error) {
 	good, err := s.validate(ctx, p, tokens{Access: got.AccessToken})
 	if err != nil {
 		s.log.WarnContext(ctx, "cannot validate external token", "user", user, "provider", p.ID, "err", err)

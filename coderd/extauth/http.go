@@ -28,7 +28,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	for _, p := range s.opts.Providers {
 		out.Providers = append(out.Providers, sdk.ExternalAuthProvider{
 			ID: p.ID, Type: p.Type, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, AllowRefresh: !p.NoRefresh, AllowValidate: p.ValidateURL != "",
-			SupportsRevocation: p.RevokeURL != "",
+			Device: p.Device, SupportsRevocation: p.RevokeURL != "",
 		})
 	}
 	for _, link := range links {
@@ -62,7 +62,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if p == nil {
 		return noProvider(r.PathValue("externalauth"))
 	}
-	out := sdk.ExternalAuth{DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, SupportsRevocation: p.RevokeURL != ""}
+	out := sdk.ExternalAuth{Device: p.Device, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, SupportsRevocation: p.RevokeURL != ""}
 	t, err := s.token(r.Context(), actor.UserID, p)
 	if f := fault.As(err); f != nil && f.Code == fault.Conflict {
 		out.ValidateError = f.Error()

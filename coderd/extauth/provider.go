@@ -26,6 +26,8 @@ type Provider struct {
 	Match        *regexp.Regexp // matches the URLs that the token is for; nil for none
 	Scopes       []string
 	NoRefresh    bool
+	Device       bool   // users enter a code at the service (RFC 8628) instead of being redirected
+	DeviceURL    string // issues the codes; "" without Device
 	// Renew, for a provider in Options.SignIn, requests new tokens with a refresh token, within the context's deadline.
 	Renew func(ctx context.Context, refresh string) (*oauth2.Token, error)
 }
@@ -35,6 +37,7 @@ type kind struct {
 	name              string
 	origin            string // of the public service; "" for a type that has none
 	auth, token       string // paths
+	device            string // path of the device flow's codes; "" if the type has none
 	validate          string // URL of the public service
 	validateElsewhere string // path on a self-hosted server
 	revoke            string // as validate; CLIENT_ID stands for the client's
@@ -49,14 +52,14 @@ type kind struct {
 // Sources: each provider's own documentation of OAuth applications and of cloning over HTTPS with a token.
 var kinds = map[string]kind{
 	"github": {
-		name: "GitHub", origin: "https://github.com", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",
+		name: "GitHub", origin: "https://github.com", auth: "/login/oauth/authorize", token: "/login/oauth/access_token", device: "/login/device/code",
 		validate: "https://api.github.com/user", validateElsewhere: "/api/v3/user", scopes: []string{"repo", "workflow"},
 		username: "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,
 		revoke:          "https://api.github.com/applications/CLIENT_ID/token",
 		revokeElsewhere: "/api/v3/applications/CLIENT_ID/token",
 	},
 	"gitlab": {
-		name: "GitLab", origin: "https://gitlab.com", auth: "/oauth/authorize", token: "/oauth/token",
+		name: "GitLab", origin: "https://gitlab.com", auth: "/oauth/authorize", token: "/oauth/token", device: "/oauth/authorize_device",
 		validate: "https://gitlab.com/oauth/token/info", validateElsewhere: "/oauth/token/info", scopes: []string{"write_repository", "read_user"},
 		revoke: "https://gitlab.com/oauth/revoke", revokeElsewhere: "/oauth/revoke",
 		username: "oauth2", style: oauth2.AuthStyleInParams,
@@ -74,7 +77,7 @@ var kinds = map[string]kind{
 		username:          "x-token-auth", style: oauth2.AuthStyleInParams,
 	},
 	"github-enterprise": {
-		name: "GitHub Enterprise", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",
+		name: "GitHub Enterprise", auth: "/login/oauth/authorize", token: "/login/oauth/access_token", device: "/login/device/code",
 		validateElsewhere: "/api/v3/user", revokeElsewhere: "/api/v3/applications/CLIENT_ID/token",
 		scopes:   []string{"repo", "workflow"},
 		username: "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,

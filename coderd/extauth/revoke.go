@@ -87,7 +87,9 @@ func (p *Provider) revocation(ctx context.Context, token, hint string) (*http.Re
 	form := url.Values{"token": {token}, "token_type_hint": {hint}}
 	if kind.style != oauth2.AuthStyleInHeader {
 		form.Set("client_id", p.ClientID)
-		form.Set("client_secret", p.ClientSecret.Reveal())
+		if p.ClientSecret != "" {
+			form.Set("client_secret", p.ClientSecret.Reveal())
+		}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.RevokeURL, strings.NewReader(form.Encode()))
 	if err != nil {

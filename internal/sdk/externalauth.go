@@ -10,7 +10,7 @@ import (
 // ExternalAuth is the state of a user's link with one provider.
 type ExternalAuth struct {
 	Authenticated bool   `json:"authenticated"`
-	Device        bool   `json:"device"` // always false: sign-ins happen in a browser
+	Device        bool   `json:"device"` // the user enters a code at the service: see ExternalAuthDevice
 	DisplayName   string `json:"display_name"`
 	DisplayIcon   string `json:"display_icon"`
 	// ValidateError is the reason why a link does not work.
@@ -29,7 +29,7 @@ type ExternalAuths struct {
 type ExternalAuthProvider struct {
 	ID            string `json:"id"`
 	Type          string `json:"type"`
-	Device        bool   `json:"device"`
+	Device        bool   `json:"device"` // as that of ExternalAuth
 	DisplayName   string `json:"display_name"`
 	DisplayIcon   string `json:"display_icon"`
 	AllowRefresh  bool   `json:"allow_refresh"`
@@ -54,6 +54,23 @@ type UnlinkExternalAuthResponse struct {
 	TokenRevoked bool `json:"token_revoked"` // at the service
 	// TokenRevocationError is why the service did not revoke the token, though it supports that.
 	TokenRevocationError string `json:"token_revocation_error,omitempty"`
+}
+
+// ExternalAuthDeviceExchange asks whether the user has entered the code at the service.
+type ExternalAuthDeviceExchange struct {
+	DeviceCode string `json:"device_code"` // of ExternalAuthDevice
+}
+
+// ExternalAuthDevice has a service issue a code that the caller enters there, on any device.
+func (c *Client) ExternalAuthDevice(ctx context.Context, provider string) (ExternalAuthDevice, error) {
+	return get[ExternalAuthDevice](ctx, c, "external-auth/"+url.PathEscape(provider)+"/device")
+}
+
+// ExchangeExternalAuthDevice links the caller's account if the code has been entered. Until then the error is a fault whose
+// detail is authorization_pending or slow_down, and the caller asks again after the interval, for slow_down one longer by 5 s.
+// Afterwards the detail is expired_token or access_denied (RFC 8628, 3.5).
+func (c *Client) ExchangeExternalAuthDevice(ctx context.Context, provider string, req ExternalAuthDeviceExchange) error {
+	return c.do(ctx, http.MethodPost, "external-auth/"+url.PathEscape(provider)+"/device", req, nil)
 }
 
 // ExternalAuths lists the caller's links with other services.

@@ -12,6 +12,7 @@ let server: Server;
 let forge: HTTPServer;
 let token: string;
 let denies = false;
+let word = "authorization_pending"; // the forge's for a code
 
 const source = `
 terraform {
@@ -39,6 +40,18 @@ beforeAll(async () => {
       back.searchParams.set("state", url.searchParams.get("state")!);
       back.searchParams.set(denies ? "error" : "code", denies ? "access_denied" : "the-code");
       res.writeHead(302, { Location: back.href }).end();
+    } else if (url.pathname === "/device") {
+      res.writeHead(200, { "Content-Type": "application/json" }).end(
+        JSON.stringify({
+          device_code: "the-device",
+          user_code: "WDJB-MJHT",
+          verification_uri: "http://code.apps.localhost/enter",
+          expires_in: 900,
+          interval: 1,
+        }),
+      );
+    } else if (url.pathname === "/token" && url.searchParams.has("device") && word !== "") {
+      res.writeHead(400, { "Content-Type": "application/json" }).end(JSON.stringify({ error: word }));
     } else if (url.pathname === "/token") {
       res
         .writeHead(200, { "Content-Type": "application/json" })
@@ -65,6 +78,16 @@ beforeAll(async () => {
       [`${name}REVOKE_URL`]: `http://127.0.0.1:${port}/revoke`, // refuses
     });
   }
+  Object.assign(server.extra, {
+    CODER_EXTERNAL_AUTH_2_ID: "code",
+    CODER_EXTERNAL_AUTH_2_TYPE: "custom",
+    CODER_EXTERNAL_AUTH_2_DISPLAY_NAME: "The code service",
+    CODER_EXTERNAL_AUTH_2_CLIENT_ID: "client",
+    CODER_EXTERNAL_AUTH_2_DEVICE_FLOW: "true",
+    CODER_EXTERNAL_AUTH_2_DEVICE_CODE_URL: `http://127.0.0.1:${port}/device`,
+    CODER_EXTERNAL_AUTH_2_TOKEN_URL: `http://127.0.0.1:${port}/token?device`,
+    CODER_EXTERNAL_AUTH_2_VALIDATE_URL: `http://127.0.0.1:${port}/user`,
+  });
   await server.start();
   token = await signUp(server);
   const dir = join(server.place.dir, "needing");
@@ -124,4 +147,27 @@ it("links and unlinks an account on its page", async () => {
   expect(await page.getByRole("alert").count()).toBe(0);
   await page.goto("/external-auth/unknown");
   await page.getByText("Unknown provider").waitFor();
+});
+
+it("links an account with a code that is entered at the service", async () => {
+  const { page } = await open(server.place, token);
+  const asked = () =>
+    page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/external-auth/code/device"));
+  await page.goto("/external-auth/code/callback"); // where links to a sign-in lead
+  await page.waitForURL("**/external-auth/code");
+  await page.getByRole("button", { name: "Link The code service" }).click();
+  await page.getByText("Enter only a code that you see here").waitFor();
+  expect(await page.getByLabel("code", { exact: true }).inputValue()).toBe("WDJB-MJHT");
+  expect(await page.getByRole("link", { name: "/enter" }).getAttribute("href")).toBe(
+    "http://code.apps.localhost/enter",
+  );
+  await axe(page, "code");
+  await fits(page, "code");
+  expect((await asked()).status()).toBe(400); // and it asks again
+  word = "access_denied";
+  await page.getByRole("alert").getByText("declined").waitFor();
+  word = "";
+  await page.getByRole("button", { name: "Get another code" }).click();
+  await page.getByText("Linked", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Unlink" }).waitFor();
 });

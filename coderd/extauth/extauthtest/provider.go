@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +25,7 @@ const (
 	ClientSecret = "the-client-secret"
 )
 
-// Provider is the provider's server. Its pages are /authorize, /token, /revoke (RFC 7009), /user, and
+// Provider is the provider's server. Its pages are /authorize, /token, /device (RFC 8628), /revoke (RFC 7009), /user, and
 // /api/v3/applications/CLIENT/token, which revokes as GitHub's API does.
 type Provider struct {
 	*httptest.Server
@@ -38,15 +40,21 @@ type Provider struct {
 	refreshes int
 	given     []string
 	hold      chan struct{}
+	devices   map[string]string // by device code: "" once the user has entered the code, or the error until then
+	device    string            // the answer to requests for codes, instead of the provider's own
 }
+
+// UserCode is the code that users enter, of all devices.
+const UserCode = "WDJB-MJHT"
 
 // New starts a provider that stops when the test ends. Its tokens never expire.
 func New(t testing.TB) *Provider {
 	t.Helper()
-	p := &Provider{codes: map[string]url.Values{}, access: map[string]bool{}, refresh: map[string]bool{}}
+	p := &Provider{codes: map[string]url.Values{}, access: map[string]bool{}, refresh: map[string]bool{}, devices: map[string]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /authorize", p.authorize)
 	mux.HandleFunc("POST /token", p.token)
+	mux.HandleFunc("POST /device", p.issueDevice)
 	mux.HandleFunc("GET /user", p.user)
 	mux.HandleFunc("POST /revoke", p.revoke)
 	mux.HandleFunc("DELETE /api/v3/applications/"+ClientID+"/token", p.revokeApp)
@@ -63,6 +71,25 @@ func (p *Provider) Away(away bool) { p.set(func() { p.away = away }) }
 
 // Deny makes the user refuse.
 func (p *Provider) Deny(denies bool) { p.set(func() { p.denies = denies }) }
+
+// Devices makes the provider answer all devices with an error of RFC 8628 from now on, or with tokens if it is "". At first, the
+// error is authorization_pending.
+func (p *Provider) Devices(word string) {
+	p.set(func() {
+		for code := range p.devices {
+			p.devices[code] = word
+		}
+	})
+}
+
+// AnswerDevices makes the provider answer requests for codes with a text.
+func (p *Provider) AnswerDevices(text string) { p.set(func() { p.device = text }) }
+
+// DeviceCodes returns the device codes that were issued and not used yet.
+func (p *Provider) DeviceCodes() (codes []string) {
+	p.set(func() { codes = slices.Collect(maps.Keys(p.devices)) })
+	return codes
+}
 
 // Revoke revokes all tokens.
 func (p *Provider) Revoke() { p.set(func() { clear(p.access); clear(p.refresh) }) }
@@ -149,11 +176,22 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "secret of the service's trace", http.StatusBadGateway)
 		return
 	}
-	if id != ClientID || password != ClientSecret {
+	grant := r.PostFormValue("grant_type")
+	if id != ClientID || password != ClientSecret && (grant != deviceGrant || password != "") {
 		refuse(w, http.StatusUnauthorized, "invalid_client")
 		return
 	}
-	switch r.PostFormValue("grant_type") {
+	switch grant {
+	case deviceGrant:
+		word, ok := p.devices[r.PostFormValue("device_code")]
+		if !ok {
+			word = "invalid_grant"
+		}
+		if word != "" {
+			refuse(w, http.StatusBadRequest, word)
+			return
+		}
+		delete(p.devices, r.PostFormValue("device_code"))
 	case "authorization_code":
 		asked, ok := p.codes[r.PostFormValue("code")]
 		delete(p.codes, r.PostFormValue("code"))
@@ -183,6 +221,30 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// deviceGrant is the type of grant of RFC 8628.
+const deviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
+
+// issueDevice issues a device code.
+func (p *Provider) issueDevice(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case p.away:
+		http.Error(w, "secret of the service's trace", http.StatusBadGateway)
+	case r.PostFormValue("client_id") != ClientID:
+		refuse(w, http.StatusUnauthorized, "invalid_client")
+	case p.device != "":
+		_, _ = w.Write([]byte(p.device))
+	default:
+		code := "device-" + secret.Text(20)
+		p.devices[code] = "authorization_pending"
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"device_code": code, "user_code": UserCode, "verification_uri": p.URL + "/enter", "expires_in": 900, "interval": 1,
+		})
+	}
 }
 
 // revoke forgets a token. As RFC 7009 asks, a token that it does not know is no error.

@@ -56,6 +56,7 @@ export interface Routes {
   "GET experiments/available": { answer: t.AvailableExperiments };
   "GET external-auth": { answer: t.ExternalAuths };
   "GET external-auth/{externalauth}": { answer: t.ExternalAuth };
+  "GET external-auth/{externalauth}/device": { answer: t.ExternalAuthDevice };
   "GET files/{file}": { query: { format?: Value }; answer: unknown };
   "GET groups": { query: { has_member?: Value; organization?: Value; q?: Value }; answer: t.Group[] };
   "GET groups/{group}": { answer: t.Group };
@@ -230,6 +231,7 @@ export interface Routes {
   "POST deployment/identity/rotate": { body: t.RotateIdentityKeysRequest; answer: t.IdentityKeys };
   "POST deployment/ssh-host-ca/rotate": { answer: t.SSHAuthority };
   "POST deployment/ssh-user-ca/rotate": { answer: t.SSHAuthority };
+  "POST external-auth/{externalauth}/device": { body: t.ExternalAuthDeviceExchange; answer: void };
   "POST files": { body: Blob; answer: t.UploadResponse };
   "POST notifications/custom": { body: t.CustomNotificationRequest; answer: void };
   "POST notifications/test": { answer: void };

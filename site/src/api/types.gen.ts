@@ -867,7 +867,7 @@ export type ProvisionerStatus = "offline" | "idle" | "busy";
 // ExternalAuth is the state of a user's link with one provider.
 export interface ExternalAuth {
   authenticated: boolean;
-  device: boolean; // always false: sign-ins happen in a browser
+  device: boolean; // the user enters a code at the service: see ExternalAuthDevice
   display_name: string;
   display_icon: string;
   validate_error: string;
@@ -884,7 +884,7 @@ export interface ExternalAuths {
 export interface ExternalAuthProvider {
   id: string;
   type: string;
-  device: boolean;
+  device: boolean; // as that of ExternalAuth
   display_name: string;
   display_icon: string;
   allow_refresh: boolean;
@@ -907,6 +907,11 @@ export interface ExternalAuthLink {
 export interface UnlinkExternalAuthResponse {
   token_revoked: boolean; // at the service
   token_revocation_error?: string;
+}
+
+// ExternalAuthDeviceExchange asks whether the user has entered the code at the service.
+export interface ExternalAuthDeviceExchange {
+  device_code: string; // of ExternalAuthDevice
 }
 
 // GroupSource tells who created a group.

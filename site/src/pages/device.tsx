@@ -1,64 +1,40 @@
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { useCallback } from "react";
 import { useSearch } from "wouter";
-import { ApiError, get } from "~/api/client";
+import { get } from "~/api/client";
 import { Front } from "~/components/shell/front";
-import { CopyLine } from "~/components/ui/copy";
+import { DeviceCode } from "~/components/ui/device-code";
 import { ErrorNote } from "~/components/ui/error-note";
 import { Loading } from "~/components/ui/loading";
-import { Note } from "~/components/ui/note";
+import { useDeviceCode } from "~/lib/device";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
-
-// GitHub's words for a code that has not been entered yet.
-const waiting = ["authorization_pending", "slow_down"];
 
 // Device shows the code that the user enters at GitHub, and waits until that has happened.
 export default function Device() {
   useTitle("Sign in with GitHub");
   const state = new URLSearchParams(useSearch()).get("state") ?? "";
-  const [failed, fail] = useState<unknown>(null);
   const device = useQuery({
     queryKey: ["device"],
     queryFn: ({ signal }) => get("users/oauth2/github/device", { signal }),
     staleTime: Infinity,
     retry: false,
   });
-  const { device_code: code, interval } = device.data ?? {};
-  useEffect(() => {
-    if (!code) return;
-    let every = Math.max(interval ?? 5, 1) * 1000;
-    let timer: ReturnType<typeof setTimeout>;
-    const ask = async () => {
-      try {
-        const done = await get("users/oauth2/github/callback", { query: { code, state } });
-        location.assign(done.redirect_url);
-      } catch (err) {
-        if (!(err instanceof ApiError) || !waiting.includes(err.detail)) return fail(err);
-        if (err.detail === "slow_down") every += 5000;
-        timer = setTimeout(ask, every);
-      }
-    };
-    timer = setTimeout(ask, every);
-    return () => clearTimeout(timer);
-  }, [code, interval, state]);
+  const ask = useCallback(
+    async (code: string) => {
+      const done = await get("users/oauth2/github/callback", { query: { code, state } });
+      location.assign(done.redirect_url);
+    },
+    [state],
+  );
+  const failed = useDeviceCode(device.data, ask) ?? device.error;
   return (
     <Front title="Sign in with GitHub">
       <div className="flex flex-col gap-4">
-        {(failed ?? device.error) ? (
-          <ErrorNote error={failed ?? device.error} />
+        {failed ? (
+          <ErrorNote error={failed} />
         ) : device.data ? (
-          <>
-            <p className="break-words">
-              Enter this code at{" "}
-              <a className="underline" href={device.data.verification_uri} target="_blank" rel="noreferrer">
-                {device.data.verification_uri}
-              </a>
-              :
-            </p>
-            <CopyLine label="code" text={device.data.user_code} />
-            <Note tone="warn">Enter only a code that you see here, and only if you started this sign-in yourself.</Note>
-          </>
+          <DeviceCode of={device.data} />
         ) : (
           <Loading what="code" />
         )}

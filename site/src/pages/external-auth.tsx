@@ -1,19 +1,22 @@
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { LogIn, Unlink } from "lucide-react";
-import { useState } from "react";
+import { useCallback, useState } from "react";
 import { useSearch } from "wouter";
-import { send } from "~/api/client";
+import { ApiError, get, send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
 import { Badge } from "~/components/ui/badge";
 import { Button, buttonClass } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
+import { DeviceCode } from "~/components/ui/device-code";
 import { Confirm } from "~/components/ui/dialog";
 import { Empty } from "~/components/ui/empty";
+import { ErrorNote } from "~/components/ui/error-note";
 import { Icon } from "~/components/ui/icon";
 import { LinkButton } from "~/components/ui/link-button";
 import { Note } from "~/components/ui/note";
 import { Page } from "~/components/ui/page";
 import { PendingPage } from "~/components/ui/pending";
+import { useDeviceCode } from "~/lib/device";
 import { useTitle } from "~/lib/hooks";
 import { paths } from "~/lib/path";
 import { toast } from "~/lib/toasts";
@@ -31,6 +34,39 @@ const reasons: Record<string, string> = {
 async function unlink(id: string) {
   const { token_revocation_error: kept } = await send("DELETE external-auth/{externalauth}", { externalauth: id });
   if (kept) toast({ tone: "bad", text: kept });
+}
+
+// What is said of a code that was not entered, by the service's word for it (RFC 8628).
+const codeReasons: Record<string, string> = {
+  expired_token: "The code has expired.",
+  access_denied: "The sign-in was declined there.",
+};
+
+// LinkByCode links an account with a code that the user enters at the service.
+function LinkByCode({ id, name, onLinked }: { id: string; name: string; onLinked: () => unknown }) {
+  const begin = useMutation({ mutationFn: () => get("external-auth/{externalauth}/device", { externalauth: id }) });
+  const ask = useCallback(
+    async (code: string) => {
+      await send("POST external-auth/{externalauth}/device", { externalauth: id, body: { device_code: code } });
+      await onLinked();
+    },
+    [id, onLinked],
+  );
+  const failed = useDeviceCode(begin.data, ask);
+  const reason = failed instanceof ApiError ? codeReasons[failed.detail] : undefined;
+  if (begin.data && !failed) return <DeviceCode of={begin.data} />;
+  return (
+    <>
+      {reason ? (
+        <Note title={`Your ${name} account is not linked.`}>{reason}</Note>
+      ) : (
+        (failed ?? begin.error) !== null && <ErrorNote error={failed ?? begin.error} />
+      )}
+      <Button look="primary" busy={begin.isPending} onClick={() => begin.mutate()}>
+        <LogIn /> {begin.data ? "Get another code" : `Link ${name}`}
+      </Button>
+    </>
+  );
 }
 
 // The page where users link and unlink an account at another service.
@@ -81,9 +117,13 @@ export default function ExternalAuthPage({ id }: { id: string }) {
               <p>
                 Link your {name} account to use it in your workspaces. Programs in your workspaces can read its token.
               </p>
-              <a className={buttonClass("primary")} href={paths.externalAuthLink(id)}>
-                <LogIn /> {`Link ${name}`}
-              </a>
+              {link.data.device ? (
+                <LinkByCode id={id} name={name} onLinked={link.refetch} />
+              ) : (
+                <a className={buttonClass("primary")} href={paths.externalAuthLink(id)}>
+                  <LogIn /> {`Link ${name}`}
+                </a>
+              )}
             </>
           )}
         </div>
