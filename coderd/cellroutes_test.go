@@ -314,6 +314,7 @@ var cellRoutes = map[rbac.Power]cell{
 		probe{method: "PATCH", path: v2 + "settings/idpsync/organization", body: `{"field": "", "mapping": {}}`, named: true},
 		probe{method: "PUT", path: v2 + "appearance", body: `{}`, named: true},
 		probe{method: "PUT", path: v2 + "debug/health/settings", body: `{"dismissed_healthchecks": []}`, named: true},
+		probe{method: "PATCH", path: v2 + "debug/health/settings", body: `{}`, named: true},
 		probe{method: "PUT", path: v2 + "prebuilds/settings", body: `{"reconciliation_paused": false}`, named: true},
 		probe{method: "PUT", path: v2 + "notifications/settings", body: `{"notifier_paused": false}`, named: true},
 		probe{method: "GET", path: v2 + "webhooks", named: true}),

@@ -1,9 +1,12 @@
 package coderd_test
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
@@ -103,7 +106,37 @@ func TestHealthChecksAreDismissed(t *testing.T) {
 		{method: "GET", path: settings, status: 200, want: `{"dismissed_healthchecks":[]}`},
 		{method: "PUT", path: settings, body: `{"dismissed_healthchecks":["WorkspaceProxy","DERP","relay","servers"]}`, status: 200, want: `{"dismissed_healthchecks":["DERP","Servers","WorkspaceProxy"]}`},
 		{method: "GET", path: settings, status: 200, want: `{"dismissed_healthchecks":["DERP","Servers","WorkspaceProxy"]}`},
+		{as: "ann", method: "PATCH", path: settings, body: `{"undismiss":["DERP"]}`, status: 403},
+		{as: "nobody", method: "PATCH", path: settings, body: `{"undismiss":["DERP"]}`, status: 401},
+		{method: "PATCH", path: settings, body: `{"undismiss":["Horoscope"]}`, status: 400, text: "ProvisionerDaemons"},
+		{method: "PATCH", path: settings, body: `{"undismiss":["DERP"],"dismiss":["relay"]}`, status: 400, text: "at once"},
+		{method: "PATCH", path: settings, body: `{"undismiss":["DERP","Database"],"dismiss":["access_url","Servers"]}`, status: 200, want: `{"dismissed_healthchecks":["AccessURL","Servers","WorkspaceProxy"]}`},
+		{method: "GET", path: settings, status: 200, want: `{"dismissed_healthchecks":["AccessURL","Servers","WorkspaceProxy"]}`},
 		{method: "PUT", path: settings, body: `{"dismissed_healthchecks":[]}`, status: 200, want: `{"dismissed_healthchecks":[]}`},
-		{method: "GET", path: "audit?q=resource_type:health_settings", status: 200, want: `{"count":4}`}, // two changes, and two attempts without the right
+		{method: "GET", path: "audit?q=resource_type:health_settings", status: 200, want: `{"count":6}`}, // three changes, and three attempts without the right
 	})
+}
+
+// TestHealthChecksAreDismissedAtOnce: owners who dismiss different checks at the same time lose none.
+func TestHealthChecksAreDismissedAtOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := clientWorld(t)
+	client := s.As("olga")
+	var wg sync.WaitGroup
+	want := slices.Sorted(maps.Values(sdk.HealthChecks))
+	for _, name := range want {
+		wg.Go(func() {
+			if _, err := client.PatchHealthSettings(t.Context(), sdk.PatchHealthSettingsRequest{Dismiss: []string{name}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	got, err := client.PatchHealthSettings(t.Context(), sdk.PatchHealthSettingsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, []string(got.DismissedHealthchecks)); diff != "" {
+		t.Errorf("dismissed (-want +got):\n%s", diff)
+	}
 }

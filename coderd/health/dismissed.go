@@ -66,20 +66,52 @@ func (s *Service) settings(w http.ResponseWriter, r *http.Request) error {
 
 // setSettings replaces the dismissed checks. The next report is a new one, on every server within freshFor.
 func (s *Service) setSettings(w http.ResponseWriter, r *http.Request) error {
-	ctx := r.Context()
 	var req sdk.HealthSettings
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	sections, err := parseDismissed(req.DismissedHealthchecks)
+	sections, err := parseDismissed("dismissed_healthchecks", req.DismissedHealthchecks)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(sections)
-	if err != nil {
-		return fmt.Errorf("encode dismissed health checks: %w", err)
+	return s.change(w, r, func([]string) []string { return sections })
+}
+
+// patchSettings dismisses some checks and lets others count again, and leaves what concurrent requests do with the rest.
+func (s *Service) patchSettings(w http.ResponseWriter, r *http.Request) error {
+	var req sdk.PatchHealthSettingsRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
 	}
-	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	dismiss, err := parseDismissed("dismiss", req.Dismiss)
+	if err != nil {
+		return err
+	}
+	undismiss, err := parseDismissed("undismiss", req.Undismiss)
+	if err != nil {
+		return err
+	}
+	for _, section := range dismiss {
+		if slices.Contains(undismiss, section) {
+			return fault.New(fault.Invalid, "The health check %q cannot be dismissed and counted at once.", sdk.HealthChecks[section]).
+				WithField("undismiss", "has a check that dismiss has too")
+		}
+	}
+	return s.change(w, r, func(before []string) []string {
+		kept := slices.DeleteFunc(slices.Clone(before), func(section string) bool {
+			return slices.Contains(undismiss, section) || slices.Contains(dismiss, section)
+		})
+		after := append(kept, dismiss...)
+		slices.Sort(after)
+		return after
+	})
+}
+
+// change stores the sections that of makes of those that are dismissed, and answers with them. The row is locked meanwhile.
+func (s *Service) change(w http.ResponseWriter, r *http.Request, of func(before []string) []string) error {
+	ctx := r.Context()
+	var sections []string
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if err := q.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{Key: dismissedKey, Value: []byte("[]")}); err != nil {
 			return err
 		}
@@ -89,6 +121,11 @@ func (s *Service) setSettings(w http.ResponseWriter, r *http.Request) error {
 		before, err := storedDismissed(ctx, q)
 		if err != nil {
 			return err
+		}
+		sections = of(before)
+		text, err := json.Marshal(sections)
+		if err != nil {
+			return fmt.Errorf("encode dismissed health checks: %w", err)
 		}
 		if err := q.UpdateSetting(ctx, dbsqlc.UpdateSettingParams{Key: dismissedKey, Value: text}); err != nil {
 			return err
@@ -105,8 +142,8 @@ func (s *Service) setSettings(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, settingsOf(sections))
 }
 
-// parseDismissed returns the sections that a request names, by their names in the settings or in the report, each once.
-func parseDismissed(names []string) ([]string, error) {
+// parseDismissed returns the sections that a field of a request names, by their names in the settings or in the report, each once.
+func parseDismissed(field string, names []string) ([]string, error) {
 	sections := []string{}
 	for _, name := range names {
 		section := ""
@@ -117,7 +154,7 @@ func parseDismissed(names []string) ([]string, error) {
 		}
 		if section == "" {
 			return nil, fault.New(fault.Invalid, "There is no health check %q.", name).
-				WithField("dismissed_healthchecks", "must be of "+strings.Join(slices.Sorted(maps.Values(sdk.HealthChecks)), ", "))
+				WithField(field, "must be of "+strings.Join(slices.Sorted(maps.Values(sdk.HealthChecks)), ", "))
 		}
 		if !slices.Contains(sections, section) {
 			sections = append(sections, section)

@@ -122,6 +122,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get, httpapi.DuringOutage())
 	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings)
 	mux.Handle("PUT /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.setSettings, audit.On(audit.Write, audit.HealthSettings))
+	mux.Handle("PATCH /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.patchSettings, audit.On(audit.Write, audit.HealthSettings))
 	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas, httpapi.DuringOutage())
 	uncounted := httpapi.Uncounted("servers ask each other")
 	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment

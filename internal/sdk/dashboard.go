@@ -177,14 +177,9 @@ func (c *Client) Health(ctx context.Context) (HealthReport, error) {
 	return get[HealthReport](ctx, c, "debug/health")
 }
 
-// HealthSettings returns which health checks are dismissed.
-func (c *Client) HealthSettings(ctx context.Context) (HealthSettings, error) {
-	return get[HealthSettings](ctx, c, "debug/health/settings")
-}
-
-// UpdateHealthSettings replaces the health checks that are dismissed, and returns them.
-func (c *Client) UpdateHealthSettings(ctx context.Context, s HealthSettings) (HealthSettings, error) {
-	return send[HealthSettings](ctx, c, http.MethodPut, "debug/health/settings", s)
+// PatchHealthSettings dismisses health checks and lets others count again, and returns all that are dismissed then.
+func (c *Client) PatchHealthSettings(ctx context.Context, req PatchHealthSettingsRequest) (HealthSettings, error) {
+	return send[HealthSettings](ctx, c, http.MethodPatch, "debug/health/settings", req)
 }
 
 func (c *Client) ApplicationsHost(ctx context.Context) (ApplicationsHost, error) {

@@ -142,6 +142,13 @@ type HealthSettings struct {
 	DismissedHealthchecks List[string] `json:"dismissed_healthchecks"` // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy
 }
 
+// PatchHealthSettingsRequest changes which health checks are dismissed, by the names that HealthSettings has or those of a report's
+// sections. Checks in neither list stay as they are.
+type PatchHealthSettingsRequest struct {
+	Dismiss   []string `json:"dismiss,omitempty"`
+	Undismiss []string `json:"undismiss,omitempty"`
+}
+
 // WorkspaceSharingSettings has the rule for sharing an organization's workspaces.
 type WorkspaceSharingSettings struct {
 	// SharingDisabled means that workspaces and their ports cannot be shared. Setting it ends all present sharing.

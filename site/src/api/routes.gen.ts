@@ -197,6 +197,7 @@ export interface Routes {
   "GET workspaces/{workspace}/timings": { answer: t.BuildTimings };
   "GET workspaces/{workspace}/watch": { answer: unknown };
   "GET workspaces/{workspace}/watch-ws": { answer: unknown };
+  "PATCH debug/health/settings": { body: t.PatchHealthSettingsRequest; answer: t.HealthSettings };
   "PATCH groups/{group}": { body: t.PatchGroupRequest; answer: t.Group };
   "PATCH organizations/{organization}": { body: t.UpdateOrganizationRequest; answer: t.Organization };
   "PATCH organizations/{organization}/members/roles": { body: t.CustomRoleRequest; answer: t.DetailedRole };

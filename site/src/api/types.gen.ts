@@ -692,6 +692,13 @@ export interface HealthSettings {
   dismissed_healthchecks: string[]; // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy
 }
 
+// PatchHealthSettingsRequest changes which health checks are dismissed, by the names that HealthSettings has or those of a report's
+// sections. Checks in neither list stay as they are.
+export interface PatchHealthSettingsRequest {
+  dismiss?: string[];
+  undismiss?: string[];
+}
+
 // WorkspaceSharingSettings has the rule for sharing an organization's workspaces.
 export interface WorkspaceSharingSettings {
   sharing_disabled: boolean;

@@ -1,7 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
 import { lazy } from "react";
-import { get, send } from "~/api/client";
+import { send } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
 import { Servers } from "~/components/admin/servers";
@@ -100,13 +100,10 @@ function Report() {
 function Dismissal({ of }: { of: HealthSection }) {
   const client = useQueryClient();
   const change = useMutation({
-    mutationFn: async () => {
-      const present = await get("debug/health/settings");
-      const kept = present.dismissed_healthchecks.filter((name) => sectionOf(name) !== of.name);
-      return send("PUT debug/health/settings", {
-        body: { dismissed_healthchecks: of.dismissed ? kept : [...kept, of.name] },
-      });
-    },
+    mutationFn: () =>
+      send("PATCH debug/health/settings", {
+        body: of.dismissed ? { undismiss: [of.name] } : { dismiss: [of.name] },
+      }),
     onSuccess: () => client.invalidateQueries({ queryKey: queries.health().queryKey }),
     onError: (err) => toast({ tone: "bad", text: err.message }),
   });
@@ -122,12 +119,6 @@ function Dismissal({ of }: { of: HealthSection }) {
     </Button>
   );
 }
-
-// sectionOf returns the name that a check of the settings has in the report.
-const sectionOf = (name: string) =>
-  ({ AccessURL: "access_url", DERP: "relay", ProvisionerDaemons: "provisioners", WorkspaceProxy: "workspace_proxy" })[
-    name
-  ] ?? name.toLowerCase();
 
 function Details({ of }: { of: Record<string, unknown> }) {
   const all = Object.entries(of)

@@ -62,26 +62,20 @@ const report = (dismissed: boolean): HealthReport => ({
   ],
 });
 
-it("dismisses a check and counts it again, and keeps the others that are dismissed", async () => {
+it("dismisses a check and counts it again, and names no other", async () => {
   client.setQueryData(queries.health().queryKey, report(false));
-  answers = {
-    "GET debug/health/settings": { dismissed_healthchecks: ["WorkspaceProxy"] },
-    "GET debug/health": report(true),
-  };
+  answers = { "GET debug/health": report(true) };
   show(<Health />);
   screen.getByText(/1 check needs attention/);
   expect(screen.queryByRole("button", { name: "Dismiss Database" })).toBeNull();
   fireEvent.click(screen.getByRole("button", { name: "Dismiss Relay" }));
   await screen.findByText(/All checks passed/);
-  expect(sent).toEqual([
-    { method: "PUT", path: "debug/health/settings", body: { dismissed_healthchecks: ["WorkspaceProxy", "relay"] } },
-  ]);
+  expect(sent).toEqual([{ method: "PATCH", path: "debug/health/settings", body: { dismiss: ["relay"] } }]);
 
-  answers["GET debug/health/settings"] = { dismissed_healthchecks: ["DERP", "WorkspaceProxy"] };
   answers["GET debug/health"] = report(false);
   fireEvent.click(screen.getByRole("button", { name: "Count again Relay" }));
   await screen.findByText(/1 check needs attention/);
-  expect(sent[1]!.body).toEqual({ dismissed_healthchecks: ["WorkspaceProxy"] });
+  expect(sent[1]!.body).toEqual({ undismiss: ["relay"] });
 });
 
 it("asks before sharing is disabled in an organization", async () => {

@@ -73,7 +73,7 @@ server unhealthy. ` + checksHelp(),
   coder health dismiss DERP WorkspaceProxy`,
 		Args: checkArgs, ValidArgs: checks(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeDismissed(g, cmd, func(dismissed []string) []string { return append(dismissed, settingNames(args)...) })
+			return changeDismissed(g, cmd, sdk.PatchHealthSettingsRequest{Dismiss: settingNames(args)})
 		},
 	}
 }
@@ -85,26 +85,19 @@ func healthUndismissCmd(g *global.Flags) *cobra.Command {
 		Example: `  coder health undismiss relay`,
 		Args:    checkArgs, ValidArgs: checks(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeDismissed(g, cmd, func(dismissed []string) []string {
-				names := settingNames(args)
-				return slices.DeleteFunc(dismissed, func(name string) bool { return slices.Contains(names, name) })
-			})
+			return changeDismissed(g, cmd, sdk.PatchHealthSettingsRequest{Undismiss: settingNames(args)})
 		},
 	}
 }
 
-// changeDismissed replaces the dismissed checks by what change makes of them, and says what they are then.
-func changeDismissed(g *global.Flags, cmd *cobra.Command, change func(dismissed []string) []string) error {
+// changeDismissed changes which checks are dismissed, and says what they are then.
+func changeDismissed(g *global.Flags, cmd *cobra.Command, change sdk.PatchHealthSettingsRequest) error {
 	client, err := g.Client(cmd.Context())
 	if err != nil {
 		return err
 	}
-	settings, err := client.HealthSettings(cmd.Context())
+	settings, err := client.PatchHealthSettings(cmd.Context(), change)
 	if err != nil {
-		return err
-	}
-	settings.DismissedHealthchecks = change(settings.DismissedHealthchecks)
-	if settings, err = client.UpdateHealthSettings(cmd.Context(), settings); err != nil {
 		return err
 	}
 	now := "No health check is dismissed."
