@@ -40,6 +40,8 @@ type Event struct {
 	Suspended bool
 	// Daily, if not empty, makes events of the template with equal texts one event a day (UTC).
 	Daily string
+	// Once, if not empty, makes events of the template with equal texts one event while its message is kept, for at least 7 days.
+	Once string
 }
 
 // Recorder adds events to the outbox. Safe for concurrent use; nil records nothing.
@@ -81,10 +83,13 @@ func (r *Recorder) record(ctx context.Context, q *dbsqlc.Queries, e Event) (int6
 	p := dbsqlc.RecordNotificationParams{
 		TemplateID: e.Template.ID, Labels: data, Targets: list(e.Targets), Available: r.available, External: r.external, Methods: r.methods,
 		Suspended: e.Suspended, Users: list(e.To), Roles: append([]string{}, e.Roles...), OrganizationID: e.Organization,
-		OrganizationRoles: append([]string{}, e.OrganizationRoles...), Excluded: list(e.Except),
+		OrganizationRoles: append([]string{}, e.OrganizationRoles...), Excluded: list(e.Except), Optional: e.Template.Optional,
 	}
 	if e.Daily != "" {
 		p.Dedupe = e.Template.ID.String() + " " + time.Now().UTC().Format(time.DateOnly) + " " + e.Daily
+	}
+	if e.Once != "" {
+		p.Dedupe = e.Template.ID.String() + " " + e.Once
 	}
 	n, err := q.RecordNotification(ctx, p)
 	if err != nil {

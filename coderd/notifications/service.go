@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -115,6 +116,8 @@ type Service struct {
 	stop    context.CancelFunc
 	cancel  func() // ends the subscription; nil before Start
 	running sync.WaitGroup
+
+	reported atomic.Int64 // the beginning of the last week whose failed builds this server has reported, in Unix seconds
 }
 
 // New returns a service that is not started.
@@ -148,6 +151,7 @@ func (s *Service) Start() {
 	for _, l := range s.lanes {
 		s.running.Go(func() { s.run(l) })
 	}
+	s.running.Go(s.reports)
 }
 
 // Stop ends streams and deliveries, and waits for the deliveries: those that have begun get a moment. It is idempotent, and works before

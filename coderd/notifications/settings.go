@@ -97,7 +97,7 @@ func (s *Service) writeTemplates(w http.ResponseWriter, r *http.Request, custom 
 		}
 		out = append(out, sdk.NotificationTemplate{
 			ID: t.ID, Name: t.Name, TitleTemplate: t.Title, BodyTemplate: t.Body, Actions: string(actions), Group: t.Group, Method: methods[t.ID],
-			Kind: kind, EnabledByDefault: true, Required: t.Always,
+			Kind: kind, EnabledByDefault: !t.Optional, Required: t.Always,
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
@@ -233,7 +233,7 @@ func (s *Service) putPreferences(w http.ResponseWriter, r *http.Request) error {
 				continue
 			}
 			i := slices.IndexFunc(rows, func(row dbsqlc.NotificationPreference) bool { return row.TemplateID == t.ID })
-			before := i >= 0 && rows[i].Disabled
+			before := i >= 0 && rows[i].Disabled || i < 0 && t.Optional
 			if err := q.SetNotificationPreference(ctx, dbsqlc.SetNotificationPreferenceParams{UserID: user.ID, TemplateID: t.ID, Disabled: now}); err != nil {
 				return err
 			}

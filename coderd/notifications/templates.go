@@ -20,6 +20,8 @@ type Template struct {
 	Custom      bool // users choose the text
 	// Always means that users cannot turn the event off.
 	Always bool
+	// Optional means that the event is off until a user turns it on.
+	Optional bool
 }
 
 // ActionTemplate is a link. Its path is on this server, and names labels.
@@ -65,6 +67,25 @@ var (
 		Title:   `Workspace "{{workspace}}" of template "{{template}}" failed to {{transition}}`,
 		Body:    "A build that **{{initiator}}** requested failed: {{transition}} **{{owner}}/{{workspace}}**.\n\nIt used version **{{version}}** of the template **{{template}}**.",
 		Actions: []ActionTemplate{viewBuild},
+	}
+	WorkspaceCreated = Template{
+		ID: uuid.MustParse("281fdf73-c6d6-4cbb-8ff5-888baf8a2fff"), Name: "Workspace Created", Group: groupTemplates, Icon: sdk.InboxIconWorkspace, Optional: true,
+		Title:   `Workspace "{{workspace}}" created`,
+		Body:    "**{{initiator}}** created the workspace **{{workspace}}** of **{{owner}}**, of the version **{{version}}** of the template **{{template}}**.",
+		Actions: []ActionTemplate{viewWorkspace},
+	}
+	WorkspaceManuallyUpdated = Template{
+		ID: uuid.MustParse("d089fe7b-d5c5-4c0c-aaf5-689859f7d392"), Name: "Workspace Manually Updated", Group: groupTemplates, Icon: sdk.InboxIconWorkspace, Optional: true,
+		Title:   `Workspace "{{workspace}}" updated`,
+		Body:    "**{{initiator}}** updated the workspace **{{workspace}}** of **{{owner}}** to the version **{{version}}** of the template **{{template}}**.",
+		Actions: []ActionTemplate{viewBuild},
+	}
+	WorkspaceBuildsFailedReport = Template{
+		ID: uuid.MustParse("34a20db2-e9cc-4a93-b0e4-8569699d7a00"), Name: "Report: Workspace Builds Failed", Group: groupTemplates, Icon: sdk.InboxIconTemplate,
+		Title: `{{failed}} of {{total}} builds of template "{{template}}" failed last week`,
+		Body: "In the week from {{from}} to {{to}}, **{{failed}}** of **{{total}}** builds of workspaces of the template **{{template}}** failed.\n\n" +
+			"By version: {{versions}}\n\nBy workspace: {{workspaces}}",
+		Actions: []ActionTemplate{{"View workspaces", "/workspaces?q=template%3A{{template}}"}},
 	}
 	WorkspaceDormant = Template{
 		ID: uuid.MustParse("0ea69165-ec14-4314-91f1-69566ac3c5a0"), former: former(0x04), Name: "Workspace Marked as Dormant", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
@@ -207,7 +228,8 @@ func All() []Template {
 	return []Template{
 		WorkspaceStopsSoon, WorkspaceDormantSoon, WorkspaceDormant, WorkspaceMarkedForDeletion, WorkspaceDeleted, WorkspaceAutobuildFailed,
 		WorkspaceAutoUpdated, WorkspaceOutOfMemory, WorkspaceOutOfDisk, WorkspaceShared, WorkspaceGivenAway, WorkspaceReceived, UserCreated, UserDeleted, UserSuspended, UserActivated, YourAccountSuspended,
-		YourAccountActivated, SignInRefused, DeviceAdded, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, TemplateDeleted, TemplateDeprecated, WebhookDisabled, Test, Custom,
+		YourAccountActivated, SignInRefused, DeviceAdded, OrganizationInvitation, OrganizationInvitationAnswered, WorkspaceManualBuildFailed, WorkspaceBuildsFailedReport,
+		WorkspaceCreated, WorkspaceManuallyUpdated, TemplateDeleted, TemplateDeprecated, WebhookDisabled, Test, Custom,
 	}
 }
 

@@ -19,14 +19,14 @@ import (
 var automatic = []sdk.BuildReason{sdk.ReasonAutostart, sdk.ReasonAutostop, sdk.ReasonDormancy, sdk.ReasonAutoDelete}
 
 // tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by others, and
-// the administrators of a template whose build failed. cause is a sentence on the failure; it may be empty.
+// the administrators of a template whose build failed or, if they asked for it, whose workspace was updated. cause is a sentence on the failure; it may be empty.
 func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool, cause string) error {
 	if unclaimed(w) {
 		return nil // it has no user, and a template's page shows failures
 	}
 	auto := slices.Contains(automatic, sdk.BuildReason(b.Reason))
 	deleted := succeeded && sdk.Transition(b.Transition) == sdk.TransitionDelete && (auto || b.InitiatorID != w.OwnerID)
-	started := succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart && auto
+	started := succeeded && sdk.Transition(b.Transition) == sdk.TransitionStart
 	if canceled || succeeded && !deleted && !started {
 		return nil
 	}
@@ -51,14 +51,39 @@ func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.Ge
 		if !news.Updated {
 			return nil
 		}
-		e.Template, e.To = notifications.WorkspaceAutoUpdated, []uuid.UUID{w.OwnerID}
+		if auto {
+			e.Template, e.To = notifications.WorkspaceAutoUpdated, []uuid.UUID{w.OwnerID}
+		} else {
+			e.Template, e.Except = notifications.WorkspaceManuallyUpdated, []uuid.UUID{b.InitiatorID}
+			tellTemplateAdmins(&e, w.OrganizationID)
+		}
 	case auto:
 		e.Template, e.To, e.Daily = notifications.WorkspaceAutobuildFailed, []uuid.UUID{w.OwnerID}, w.ID.String()+" "+b.Transition
 	default:
 		e.Template, e.Daily, e.Except = notifications.WorkspaceManualBuildFailed, w.ID.String()+" "+b.Transition, []uuid.UUID{b.InitiatorID}
-		e.Roles = []string{rbac.RoleTemplateAdmin}
-		e.Organization, e.OrganizationRoles = w.OrganizationID, []string{rbac.RoleOrganizationTemplateAdmin}
+		tellTemplateAdmins(&e, w.OrganizationID)
 	}
+	return s.opts.Notifications.Record(ctx, q, e)
+}
+
+// tellTemplateAdmins has an event told to the template admins of the deployment and of an organization.
+func tellTemplateAdmins(e *notifications.Event, organization uuid.UUID) {
+	e.Roles = []string{rbac.RoleTemplateAdmin}
+	e.Organization, e.OrganizationRoles = organization, []string{rbac.RoleOrganizationTemplateAdmin}
+}
+
+// tellCreated notifies the template admins who asked for it of a workspace that a user has created or claimed.
+func (s *Service) tellCreated(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) error {
+	news, err := q.GetWorkspaceNews(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read workspace: %w", err)
+	}
+	by, name := notifications.Initiator(ctx)
+	e := notifications.Event{
+		Template: notifications.WorkspaceCreated, Except: []uuid.UUID{by}, Targets: []uuid.UUID{id, news.TemplateID, news.OrganizationID},
+		Labels: map[string]string{"workspace": news.Name, "owner": news.OwnerName, "initiator": name, "template": news.TemplateName, "version": news.VersionName},
+	}
+	tellTemplateAdmins(&e, news.OrganizationID)
 	return s.opts.Notifications.Record(ctx, q, e)
 }
 

@@ -68,8 +68,10 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	var id uuid.UUID
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
-		id, err = s.insert(ctx, q, actor, owner, req)
-		return err
+		if id, err = s.insert(ctx, q, actor, owner, req); err != nil {
+			return err
+		}
+		return s.tellCreated(ctx, q, id)
 	})
 	if database.IsUniqueViolation(err, "workspaces_name") {
 		return fault.New(fault.Conflict, "%s already has a workspace named %q.", owner.Username, req.Name).WithField("name", "is taken")

@@ -260,6 +260,41 @@ func (q *Queries) GetInboxState(ctx context.Context, userID uuid.UUID) (GetInbox
 	return i, err
 }
 
+const getWorkspaceNews = `-- name: GetWorkspaceNews :one
+SELECT w.name, w.template_id, w.organization_id, t.name AS template_name, v.name AS version_name, u.username AS owner_name
+FROM workspaces w
+JOIN templates t ON t.id = w.template_id
+JOIN users u ON u.id = w.owner_id
+JOIN workspace_builds b ON b.workspace_id = w.id
+JOIN template_versions v ON v.id = b.template_version_id
+WHERE w.id = $1
+ORDER BY b.build_number DESC LIMIT 1
+`
+
+type GetWorkspaceNewsRow struct {
+	Name           string
+	TemplateID     uuid.UUID
+	OrganizationID uuid.UUID
+	TemplateName   string
+	VersionName    string
+	OwnerName      string
+}
+
+// Returns what texts about a new workspace name.
+func (q *Queries) GetWorkspaceNews(ctx context.Context, id uuid.UUID) (GetWorkspaceNewsRow, error) {
+	row := q.db.QueryRow(ctx, getWorkspaceNews, id)
+	var i GetWorkspaceNewsRow
+	err := row.Scan(
+		&i.Name,
+		&i.TemplateID,
+		&i.OrganizationID,
+		&i.TemplateName,
+		&i.VersionName,
+		&i.OwnerName,
+	)
+	return i, err
+}
+
 const insertInboxNotification = `-- name: InsertInboxNotification :exec
 INSERT INTO inbox_notifications (id, user_id, template_id, targets, title, content, content_plain, icon, actions)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING
@@ -290,6 +325,74 @@ func (q *Queries) InsertInboxNotification(ctx context.Context, arg InsertInboxNo
 		arg.Actions,
 	)
 	return err
+}
+
+const listFailedBuilds = `-- name: ListFailedBuilds :many
+SELECT t.id AS template_id, t.organization_id, t.name AS template_name, v.name AS version_name, u.username AS owner_name, w.name AS workspace_name,
+	count(*) FILTER (WHERE j.status = 'failed') AS failed, count(*) AS total
+FROM provisioner_jobs j
+JOIN workspace_builds b ON b.job_id = j.id
+JOIN workspaces w ON w.id = b.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN templates t ON t.id = w.template_id
+JOIN template_versions v ON v.id = b.template_version_id
+WHERE j.kind = 'workspace_build' AND j.status IN ('succeeded', 'failed') AND j.completed_at >= $1::timestamptz AND j.completed_at < $2::timestamptz
+	AND t.deleted_at IS NULL
+	AND EXISTS (
+		SELECT FROM provisioner_jobs fj
+		JOIN workspace_builds fb ON fb.job_id = fj.id
+		JOIN workspaces fw ON fw.id = fb.workspace_id
+		WHERE fw.template_id = t.id AND fj.status = 'failed' AND fj.completed_at >= $1::timestamptz AND fj.completed_at < $2::timestamptz
+	)
+GROUP BY t.id, v.id, u.id, w.id
+ORDER BY t.name, t.id, v.created_at, u.username, w.name
+`
+
+type ListFailedBuildsParams struct {
+	Since time.Time
+	Until time.Time
+}
+
+type ListFailedBuildsRow struct {
+	TemplateID     uuid.UUID
+	OrganizationID uuid.UUID
+	TemplateName   string
+	VersionName    string
+	OwnerName      string
+	WorkspaceName  string
+	Failed         int64
+	Total          int64
+}
+
+// Counts the builds of each template's workspaces that ended in a span of time, and those that failed, by version and workspace. Templates
+// without a failure are left out.
+func (q *Queries) ListFailedBuilds(ctx context.Context, arg ListFailedBuildsParams) ([]ListFailedBuildsRow, error) {
+	rows, err := q.db.Query(ctx, listFailedBuilds, arg.Since, arg.Until)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListFailedBuildsRow{}
+	for rows.Next() {
+		var i ListFailedBuildsRow
+		if err := rows.Scan(
+			&i.TemplateID,
+			&i.OrganizationID,
+			&i.TemplateName,
+			&i.VersionName,
+			&i.OwnerName,
+			&i.WorkspaceName,
+			&i.Failed,
+			&i.Total,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listInbox = `-- name: ListInbox :many
@@ -542,6 +645,9 @@ WHERE m.method <> '' AND u.deleted_at IS NULL AND NOT (m.method = 'smtp' AND u.i
 	))
 	AND NOT u.id = ANY ($13::uuid[])
 	AND NOT EXISTS (SELECT FROM notification_preferences p WHERE p.user_id = u.id AND p.template_id = $1::uuid AND p.disabled)
+	AND (NOT $14::boolean OR EXISTS (
+		SELECT FROM notification_preferences p WHERE p.user_id = u.id AND p.template_id = $1::uuid AND NOT p.disabled
+	))
 ON CONFLICT (dedupe) DO NOTHING
 `
 
@@ -559,10 +665,12 @@ type RecordNotificationParams struct {
 	OrganizationID    uuid.UUID
 	OrganizationRoles []string
 	Excluded          []uuid.UUID
+	Optional          bool
 }
 
 // Adds a message for each recipient and method to the outbox. Recipients are the users with one of the ids, with one of the roles of the
-// deployment or with one of the roles in the organization, except those who disabled the event. 'external' means the event's own method,
+// deployment or with one of the roles in the organization, except those who disabled the event, or for an optional one have not enabled
+// it. 'external' means the event's own method,
 // or the default one. Service accounts have no mail.
 func (q *Queries) RecordNotification(ctx context.Context, arg RecordNotificationParams) (int64, error) {
 	result, err := q.db.Exec(ctx, recordNotification,
@@ -579,6 +687,7 @@ func (q *Queries) RecordNotification(ctx context.Context, arg RecordNotification
 		arg.OrganizationID,
 		arg.OrganizationRoles,
 		arg.Excluded,
+		arg.Optional,
 	)
 	if err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 -- name: RecordNotification :execrows
 -- Adds a message for each recipient and method to the outbox. Recipients are the users with one of the ids, with one of the roles of the
--- deployment or with one of the roles in the organization, except those who disabled the event. 'external' means the event's own method,
+-- deployment or with one of the roles in the organization, except those who disabled the event, or for an optional one have not enabled
+-- it. 'external' means the event's own method,
 -- or the default one. Service accounts have no mail.
 INSERT INTO notification_messages (id, template_id, user_id, method, labels, targets, dedupe)
 SELECT gen_random_uuid(), sqlc.arg(template_id)::uuid, u.id, m.method, sqlc.arg(labels)::jsonb, sqlc.arg(targets)::uuid[],
@@ -19,6 +20,9 @@ WHERE m.method <> '' AND u.deleted_at IS NULL AND NOT (m.method = 'smtp' AND u.i
 	))
 	AND NOT u.id = ANY (sqlc.arg(excluded)::uuid[])
 	AND NOT EXISTS (SELECT FROM notification_preferences p WHERE p.user_id = u.id AND p.template_id = sqlc.arg(template_id)::uuid AND p.disabled)
+	AND (NOT sqlc.arg(optional)::boolean OR EXISTS (
+		SELECT FROM notification_preferences p WHERE p.user_id = u.id AND p.template_id = sqlc.arg(template_id)::uuid AND NOT p.disabled
+	))
 ON CONFLICT (dedupe) DO NOTHING;
 
 -- name: ClaimNotifications :many
@@ -143,6 +147,39 @@ DELETE FROM inbox_notifications WHERE id IN (
 -- name: ListTemplateWorkspaceOwners :many
 -- Returns the users who have workspaces of a template.
 SELECT DISTINCT owner_id FROM workspaces WHERE template_id = $1 AND deleted_at IS NULL;
+
+-- name: ListFailedBuilds :many
+-- Counts the builds of each template's workspaces that ended in a span of time, and those that failed, by version and workspace. Templates
+-- without a failure are left out.
+SELECT t.id AS template_id, t.organization_id, t.name AS template_name, v.name AS version_name, u.username AS owner_name, w.name AS workspace_name,
+	count(*) FILTER (WHERE j.status = 'failed') AS failed, count(*) AS total
+FROM provisioner_jobs j
+JOIN workspace_builds b ON b.job_id = j.id
+JOIN workspaces w ON w.id = b.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN templates t ON t.id = w.template_id
+JOIN template_versions v ON v.id = b.template_version_id
+WHERE j.kind = 'workspace_build' AND j.status IN ('succeeded', 'failed') AND j.completed_at >= sqlc.arg(since)::timestamptz AND j.completed_at < sqlc.arg(until)::timestamptz
+	AND t.deleted_at IS NULL
+	AND EXISTS (
+		SELECT FROM provisioner_jobs fj
+		JOIN workspace_builds fb ON fb.job_id = fj.id
+		JOIN workspaces fw ON fw.id = fb.workspace_id
+		WHERE fw.template_id = t.id AND fj.status = 'failed' AND fj.completed_at >= sqlc.arg(since)::timestamptz AND fj.completed_at < sqlc.arg(until)::timestamptz
+	)
+GROUP BY t.id, v.id, u.id, w.id
+ORDER BY t.name, t.id, v.created_at, u.username, w.name;
+
+-- name: GetWorkspaceNews :one
+-- Returns what texts about a new workspace name.
+SELECT w.name, w.template_id, w.organization_id, t.name AS template_name, v.name AS version_name, u.username AS owner_name
+FROM workspaces w
+JOIN templates t ON t.id = w.template_id
+JOIN users u ON u.id = w.owner_id
+JOIN workspace_builds b ON b.workspace_id = w.id
+JOIN template_versions v ON v.id = b.template_version_id
+WHERE w.id = $1
+ORDER BY b.build_number DESC LIMIT 1;
 
 -- name: GetBuildNews :one
 -- Returns what texts about the end of a build name, and whether it changed the version.

@@ -27,7 +27,7 @@ export function NotificationPreferences() {
       }),
     onSuccess: (all) => client.setQueryData(queries.notificationPreferences().queryKey, all),
   });
-  const off = new Set(preferences.data?.filter((p) => p.disabled).map((p) => p.id));
+  const chosen = new Map(preferences.data?.map((p) => [p.id, !p.disabled]));
   return (
     <div id="notifications">
       <Card title="Notifications">
@@ -42,7 +42,7 @@ export function NotificationPreferences() {
                   <Checkbox
                     key={t.id}
                     label={t.name}
-                    checked={!off.has(t.id)}
+                    checked={chosen.get(t.id) ?? t.enabled_by_default}
                     disabled={change.isPending && change.variables.id === t.id}
                     onChange={(on) => change.mutate({ id: t.id, disabled: !on })}
                   />
