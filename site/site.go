@@ -80,6 +80,9 @@ func (h *Handler) Built() bool { _, ok := h.assets[index]; return ok }
 
 const index = "index.html"
 
+// badge is the picture that READMEs on other sites show.
+const badge = "open-in-coder.svg"
+
 // contentType does not use the machine's own table: answers would differ from one server to another.
 func contentType(name string) string {
 	switch path.Ext(name) {
@@ -124,6 +127,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Cache-Control", "public, max-age=31536000, immutable")
 	case ok:
 		header.Set("Cache-Control", "no-cache")
+		if name == badge {
+			header.Set("Cross-Origin-Resource-Policy", "cross-origin")
+		}
 	case strings.HasPrefix(name, "assets/"), strings.HasPrefix(name, "icon/"), strings.HasPrefix(name, "emojis/"):
 		// A browser would take a page in their place for a broken script, or cache it as one.
 		http.NotFound(w, r)

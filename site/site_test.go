@@ -38,6 +38,7 @@ func handler(t *testing.T) *site.Handler {
 		"assets/a-123.css.gz": packed(t, "css"),
 		"assets/a-123.css.br": {Data: []byte("css in brotli")},
 		"assets/p-123.webp":   {Data: []byte("a picture")},
+		"open-in-coder.svg":   {Data: []byte("a badge")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +98,18 @@ func TestServes(t *testing.T) {
 	}
 	if w := get(h, http.MethodHead, "/", "Accept-Encoding", "br"); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "14" {
 		t.Errorf("HEAD: got %d, %d bytes, length %s", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
+	}
+}
+
+// TestBadge checks that pages of other sites may show the badge, and no other file.
+func TestBadge(t *testing.T) {
+	t.Parallel()
+	h := handler(t)
+	for path, want := range map[string]string{"/open-in-coder.svg": "cross-origin", "/theme.js": "", "/assets/p-123.webp": "", "/": ""} {
+		w := get(h, http.MethodGet, path)
+		if got := w.Header().Get("Cross-Origin-Resource-Policy"); w.Code != http.StatusOK || got != want {
+			t.Errorf("GET %s: got %d, %q, want %q", path, w.Code, got, want)
+		}
 	}
 }
 

@@ -253,3 +253,49 @@ it("starts with the default preset", async () => {
   await page.getByRole("button", { name: "Create workspace" }).click();
   await page.waitForURL("**/@ada/preset");
 });
+
+it("makes a badge whose link creates a workspace after one question", async () => {
+  const { page } = await open(place, token);
+  await page.goto("/templates/kinds/embed");
+  await page.getByRole("radio", { name: /America/ }).check();
+  await page.getByLabel("Name of the workspace").fill("badged");
+  await page.getByRole("checkbox", { name: /Ask only whether/ }).check();
+  await page.getByRole("textbox", { name: "hostname" }).fill("from-a-link");
+  const link = page.getByLabel("Link", { exact: true });
+  await page.waitForFunction(() => document.querySelector("select#parameter-zone-input")?.children.length === 3);
+  const address = new URL(await link.inputValue());
+  expect(Object.fromEntries(address.searchParams)).toEqual({
+    mode: "auto",
+    name: "badged",
+    "param.region": "us",
+    "param.hostname": "from-a-link",
+  });
+  const markdown = await page.getByLabel("Markdown", { exact: true }).inputValue();
+  expect(markdown).toContain(`/open-in-coder.svg)](${address.href})`);
+  await axe(page, "embed");
+  await fits(page, "embed");
+
+  const dialog = page.getByRole("dialog");
+  await page.goto(address.href);
+  await dialog.getByText("Create the workspace badged?").waitFor();
+  await dialog.getByText("hostname: from-a-link").waitFor();
+  await axe(page, "question of a link");
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  const made = await page.request.get("/api/v2/users/me/workspace/badged");
+  expect(made.status()).toBe(404); // a link creates nothing without an answer
+  expect(await page.getByLabel("Name", { exact: true }).inputValue()).toBe("badged"); // and the form is still there
+  await page.reload();
+  await dialog.getByRole("button", { name: "Create workspace" }).click();
+  await page.waitForURL("**/@ada/badged");
+  await page.getByRole("button", { name: "Show log" }).waitFor({ timeout: 60_000 });
+
+  await page.goto(address.href); // a second time, it leads to the workspace
+  await page.getByText("You have a workspace named badged").waitFor();
+  expect(await dialog.count()).toBe(0);
+  await page.getByRole("link", { name: "Open badged" }).click();
+  await page.waitForURL("**/@ada/badged");
+
+  address.searchParams.delete("name");
+  await page.goto(address.href);
+  await dialog.getByText(/Create the workspace kinds-[0-9a-f]{4}\?/).waitFor();
+});

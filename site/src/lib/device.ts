@@ -5,8 +5,8 @@ import type { ExternalAuthDevice } from "~/api/types";
 // A service's words for a code that has not been entered yet (RFC 8628).
 const waiting = ["authorization_pending", "slow_down"];
 
-// useDeviceCode asks, as often as the service wants, whether the user has entered the code, until ask resolves or fails for
-// good. It returns why it failed. ask must not change between renders.
+// useDeviceCode asks, as often as the service wants, whether the user has entered the code, until ask resolves or fails
+// for good. It returns why it failed. ask must not change between renders.
 export function useDeviceCode(device: ExternalAuthDevice | undefined, ask: (code: string) => Promise<void>) {
   const [failed, fail] = useState<unknown>(null);
   const { device_code: code, interval } = device ?? {};

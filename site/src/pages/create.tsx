@@ -1,6 +1,6 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useEffectEvent, useState } from "react";
-import { useLocation, useSearch } from "wouter";
+import { Link, useLocation, useSearch } from "wouter";
 import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
 import { lists } from "~/api/lists";
@@ -8,6 +8,7 @@ import { gone, putWorkspace, queries } from "~/api/queries";
 import type { Preset, Template } from "~/api/types";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
+import { Confirm } from "~/components/ui/dialog";
 import { Empty } from "~/components/ui/empty";
 import { Field, Form, Select, TextField } from "~/components/ui/form";
 import { Icon } from "~/components/ui/icon";
@@ -21,6 +22,7 @@ import { Logins, useLogins } from "~/components/workspace/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/workspace/parameters";
 import { Cost } from "~/components/workspace/quota";
 import { useDebounced, useTitle } from "~/lib/hooks";
+import { suggestedName } from "~/lib/open-link";
 import { pathOf, paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
@@ -68,7 +70,12 @@ export function NewWorkspace({ template }: { template: Template }) {
   const params = new URLSearchParams(useSearch());
   const version = template.active_version_id;
   const presets = useQuery(queries.presets(version));
-  const [name, setName] = useState(params.get("name") ?? "");
+  // A link with ?mode=auto asks only whether to create the workspace. It never creates one without a click: anyone can
+  // have made the link, and a parameter can name a repository whose code runs.
+  const auto = params.get("mode") === "auto";
+  const [unanswered, setUnanswered] = useState(auto);
+  const [name, setName] = useState(() => params.get("name") ?? (auto ? suggestedName(template.name) : ""));
+  const same = useQuery({ ...queries.workspace("me", name), enabled: unanswered, retry: false });
   const whose = useOwner(template.organization_id);
   const owner = whose.id;
   const [preset, setPreset] = useState("");
@@ -81,10 +88,10 @@ export function NewWorkspace({ template }: { template: Template }) {
     if (p) form.setAll(Object.fromEntries(p.Parameters.map(({ Name, Value }) => [Name, Value])));
   };
   // A link can fill in values: ?param.region=eu.
+  const given = [...params]
+    .filter(([key]) => key.startsWith("param."))
+    .map(([key, value]): [string, string] => [key.slice(6), value]);
   const fillIn = useEffectEvent(() => {
-    const given = [...params]
-      .filter(([key]) => key.startsWith("param."))
-      .map(([key, value]): [string, string] => [key.slice(6), value]);
     if (given.length > 0) form.setAll(Object.fromEntries(given));
   });
   useEffect(() => fillIn(), []);
@@ -108,8 +115,34 @@ export function NewWorkspace({ template }: { template: Template }) {
     },
   });
   const { submit, waiting } = useSubmit(form, () => create.mutate());
+  const ready = form.parameters && !form.pending && presets.data && logins.query.data && !logins.missing;
   return (
     <Page narrow title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
+      {unanswered && same.data && same.data.template_id === template.id && (
+        <Note title={`You have a workspace named ${name}`} tone="accent">
+          The link asks for one of this template.{" "}
+          <Link className="underline" href={pathOf(same.data)}>{`Open ${name}`}</Link>, or choose another name below.
+        </Note>
+      )}
+      {unanswered && ready && gone(same.error) && (
+        <Confirm
+          title={`Create the workspace ${name}?`}
+          action="Create workspace"
+          onConfirm={async () => submit()}
+          onClose={() => setUnanswered(false)}
+        >
+          A link asks for it. Its programs run as you, with your accounts and secrets: go on only if you trust the link.
+          {given.length > 0 && (
+            <ul className="mt-2 flex list-disc flex-col gap-1 pl-5">
+              {given.map(([key, value]) => (
+                <li key={key} className="break-all">
+                  {key}: <code>{value}</code>
+                </li>
+              ))}
+            </ul>
+          )}
+        </Confirm>
+      )}
       {template.deprecated && (
         <Note tone="warn" title="This template is deprecated">
           {template.deprecation_message}
@@ -133,7 +166,10 @@ export function NewWorkspace({ template }: { template: Template }) {
               spellCheck={false}
               maxLength={32}
               value={name}
-              onChange={setName}
+              onChange={(text) => {
+                setUnanswered(false);
+                setName(text);
+              }}
               hint="Letters, digits and hyphens. Part of the workspace's address."
             />
             {whose.several && (

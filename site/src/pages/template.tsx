@@ -38,6 +38,7 @@ import { paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
 const TemplatePrebuilds = lazy(() => import("~/components/template/prebuilds"));
+const TemplateEmbed = lazy(() => import("./template-embed"));
 const TemplateInsights = lazy(() => import("~/components/template/insights"));
 
 export default function TemplatePage({ name, tab = "" }: { name: string; tab: string | undefined }) {
@@ -67,6 +68,7 @@ function Shown({ template: t, tab }: { template: Template; tab: string }) {
     ...(may.update ? [{ key: "variables", name: "Variables", to: `${at}/variables` }] : []),
     ...(may.share ? [{ key: "permissions", name: "Permissions", to: `${at}/permissions` }] : []),
     ...(may.update ? [{ key: "insights", name: "Insights", to: `${at}/insights` }] : []),
+    ...(may.use ? [{ key: "embed", name: "Embed", to: `${at}/embed` }] : []),
     ...(may.update ? [{ key: "settings", name: "Settings", to: `${at}/settings` }] : []),
   ];
   return (
@@ -155,6 +157,12 @@ function Tab({ template: t, version, tab }: { template: Template; version: Templ
       return (
         <Suspense fallback={<Loading what="insights" />}>
           <TemplateInsights template={t} />
+        </Suspense>
+      );
+    case "embed":
+      return (
+        <Suspense fallback={<Loading what="link" />}>
+          <TemplateEmbed template={t} />
         </Suspense>
       );
     case "settings":
