@@ -16,7 +16,7 @@ var unaudited = []string{
 	"POST /api/v2/templateversions/{templateversion}/dynamic-parameters/evaluate",
 	"POST /api/v2/applications/reconnecting-pty-signed-token",
 	"POST /api/v2/users/otp/request", "POST /api/v2/users/oidc/backchannel-logout",
-	"POST /api/v2/users/{user}/keys/codes", "POST /api/v2/users/validate-password",
+	"POST /api/v2/users/login/device", "POST /api/v2/users/{user}/keys/codes", "POST /api/v2/users/validate-password",
 	"POST /api/v2/licenses", "DELETE /api/v2/licenses/{id}", "POST /api/v2/licenses/refresh-entitlements", "POST /api/v2/audit/testgenerate",
 	"POST /api/v2/users/{user}/webpush/subscription", "DELETE /api/v2/users/{user}/webpush/subscription", "POST /api/v2/users/{user}/webpush/test", "POST /api/v2/tasks/{user}", "DELETE /api/v2/tasks/{user}/{task}",
 	"POST /api/v2/csp/reports",

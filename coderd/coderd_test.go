@@ -60,6 +60,8 @@ var public = map[string]string{
 	"POST /api/v2/users/otp/change-password":     "the passcode proves who it is",
 	"POST /api/v2/users/login":                   "gives the session",
 	"POST /api/v2/users/login/code":              "gives the session; the code and its program's secret prove who it is",
+	"POST /api/v2/users/login/device":            "gives a program a code, which is worth nothing until a user enters it",
+	"POST /api/v2/users/login/device/token":      "gives the session; the program's secret and the user's answer prove who it is",
 
 	"POST /api/v2/users/validate-password": "judges a password before there is an account, and stores nothing",
 	"GET /api/v2/openapi.json":             "describes the API, which is the same on every server of this version",

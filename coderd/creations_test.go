@@ -43,6 +43,7 @@ var unkeyed = map[string]string{
 	"POST /scim/v2/Users":                                      "identity providers look for the account before they repeat, and its address is unique",
 	"POST /scim/v2/Groups":                                     "the same, and its name is",
 	"POST /api/v2/organizations/{organization}/members/roles":  "the name is unique",
+	"POST /api/v2/users/{user}/login-requests/{code}":          "a program that waits is answered once",
 	"POST /api/v2/external-auth/{externalauth}/device":         "a service accepts a device code once",
 }
 

@@ -58,6 +58,7 @@ var routes = []string{
 	"/docs/:page",
 	"/docs/decisions/:page",
 	"/cli-auth",
+	"/cli-auth/code",
 }
 
 // terminalRoute is the page of a terminal, which may use more styles than the others (see allowStyles).

@@ -151,6 +151,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/{name}", needs(rbac.Read, rbac.APIKey), s.getToken)
 	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession, audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The session"))
 	s.handoffRoutes(mux)
+	s.loginDeviceRoutes(mux)
 	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
 	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey, audit.On(audit.Delete, audit.APIKey))
 	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey, audit.On(audit.Write, audit.APIKey))

@@ -116,6 +116,43 @@ type LoginWithCodeRequest struct {
 	CodeVerifier string `json:"code_verifier"` // the program's secret
 }
 
+// LoginDeviceRequest asks for a code with which a user signs a program in.
+type LoginDeviceRequest struct {
+	Host string `json:"host"` // the machine, as the program calls it
+}
+
+// LoginDevice is a code that a user enters on a page of the dashboard, and what the program gets its session with.
+type LoginDevice struct {
+	DeviceCode      string `json:"device_code"` // secret
+	UserCode        string `json:"user_code"`
+	VerificationURI string `json:"verification_uri"`
+	ExpiresIn       int    `json:"expires_in"` // seconds
+	Interval        int    `json:"interval"`   // seconds between questions
+}
+
+// LoginDeviceTokenRequest asks whether the user has entered the code.
+type LoginDeviceTokenRequest struct {
+	DeviceCode string `json:"device_code"`
+}
+
+// WaitingProgram is a program that waits for a user to sign it in.
+type WaitingProgram struct {
+	UserCode string `json:"user_code"`
+	Host     string `json:"host"`    // as the program calls its machine: it may be a lie
+	Program  string `json:"program"` // likewise
+	Address  string `json:"address"` // from which it asked
+	// SameAddress means that the caller has this address too.
+	SameAddress    bool      `json:"same_address"`
+	CreatedAt      time.Time `json:"created_at"`
+	ExpiresAt      time.Time `json:"expires_at"`
+	SessionSeconds int       `json:"session_seconds"` // how long its session lives without use
+}
+
+// AnswerWaitingProgramRequest answers a program that waits.
+type AnswerWaitingProgramRequest struct {
+	Approve bool `json:"approve"`
+}
+
 // AuthMethods lists the ways to sign in.
 type AuthMethods struct {
 	TermsOfServiceURL string           `json:"terms_of_service_url,omitempty"`
@@ -358,6 +395,28 @@ func (c *Client) CreateLoginCode(ctx context.Context, req CreateLoginCodeRequest
 // LoginWithCode returns a session for a code. It needs none itself.
 func (c *Client) LoginWithCode(ctx context.Context, req LoginWithCodeRequest) (LoginResponse, error) {
 	return send[LoginResponse](ctx, c, http.MethodPost, "users/login/code", req)
+}
+
+// LoginDevice begins a sign-in with a code that a user enters in the dashboard, on any device. It needs no session.
+func (c *Client) LoginDevice(ctx context.Context, req LoginDeviceRequest) (LoginDevice, error) {
+	return send[LoginDevice](ctx, c, http.MethodPost, "users/login/device", req)
+}
+
+// LoginDeviceToken returns a session once a user has entered the code. Until then the error is a fault whose detail is
+// authorization_pending or slow_down, and the caller asks again after the interval, for slow_down one longer by 5 s. Afterwards
+// the detail is expired_token or access_denied (RFC 8628, 3.5).
+func (c *Client) LoginDeviceToken(ctx context.Context, req LoginDeviceTokenRequest) (LoginResponse, error) {
+	return send[LoginResponse](ctx, c, http.MethodPost, "users/login/device/token", req)
+}
+
+// WaitingProgram returns who asks to be signed in with a code.
+func (c *Client) WaitingProgram(ctx context.Context, code string) (WaitingProgram, error) {
+	return get[WaitingProgram](ctx, c, "users/me/login-requests/"+seg(code))
+}
+
+// AnswerWaitingProgram signs in the program that asks with a code, or refuses it.
+func (c *Client) AnswerWaitingProgram(ctx context.Context, code string, req AnswerWaitingProgramRequest) error {
+	return c.do(ctx, http.MethodPost, "users/me/login-requests/"+seg(code), req, nil)
 }
 
 // CreateAPIKey creates another session of the user, as long-lived as one from a sign-in.

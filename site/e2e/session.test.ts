@@ -104,6 +104,48 @@ it("creates a token for a terminal", async () => {
   expect(await page.evaluate(() => navigator.clipboard.readText())).toBe(key);
 });
 
+it("signs in a terminal elsewhere by its code, or refuses it", async () => {
+  interface Device {
+    device_code: string;
+    user_code: string;
+  }
+  const { page } = await open(place, token);
+  const begin = () => api<Device>(place, "", "POST", "users/login/device", { host: "build-7 <b>x</b>" });
+  const first = await begin();
+  await page.goto(`/cli-auth/code?code=${first.user_code}`);
+  const field = page.getByRole("textbox", { name: "Code" });
+  expect(await field.inputValue()).toBe(""); // a link fills nothing in
+  await axe(page, "code of a terminal");
+  await field.fill("BBBB-BBBB");
+  await page.getByRole("button", { name: "Continue" }).click();
+  await page.getByRole("alert").getByText("No program waits").waitFor();
+  await field.fill(first.user_code.toLowerCase());
+  await page.getByRole("button", { name: "Continue" }).click();
+  await page.getByText("build-7 <b>x</b>").waitFor();
+  await page.getByText("127.0.0.1").waitFor();
+  await axe(page, "terminal that asks");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("The terminal is signed in").waitFor();
+  const taken = await api<{ session_token: string }>(place, "", "POST", "users/login/device/token", {
+    device_code: first.device_code,
+  });
+  expect(await api(place, taken.session_token, "GET", "users/me")).toMatchObject({ username: "ada" });
+
+  const second = await begin();
+  await page.goto("/cli-auth/code");
+  await field.fill(second.user_code);
+  await page.getByRole("button", { name: "Continue" }).click();
+  await page.getByRole("button", { name: "Refuse" }).click();
+  await page.getByText("The terminal was refused").waitFor();
+  const refused = await fetch(`${place.url}/api/v2/users/login/device/token`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ device_code: second.device_code }),
+  });
+  expect(refused.status).toBe(400);
+  expect(await refused.json()).toMatchObject({ detail: "access_denied" });
+});
+
 it("hands its sign-in over to a terminal on this computer", async () => {
   const verifier = randomBytes(32).toString("base64url");
   const challenge = createHash("sha256").update(verifier).digest("base64url");

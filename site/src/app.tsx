@@ -22,6 +22,7 @@ const Device = lazy(() => import("./pages/device"));
 const ResetPassword = lazy(() => import("./pages/reset-password"));
 const Setup = lazy(() => import("./pages/setup"));
 const CliAuth = lazy(() => import("./pages/cli-auth"));
+const CliAuthCode = lazy(() => import("./pages/cli-auth-code"));
 const Workspaces = lazy(() => import("./pages/workspaces"));
 const WorkspacePage = lazy(() => import("./pages/workspace"));
 const Create = lazy(() => import("./pages/create"));
@@ -191,6 +192,7 @@ function Pages() {
           <Route path="/docs/decisions/:page">{(p) => <Docs page={`decisions/${p.page}`} />}</Route>
           <Route path="/docs/:page?">{(p) => <Docs page={p.page ?? ""} />}</Route>
           <Route path="/cli-auth" component={CliAuth} />
+          <Route path="/cli-auth/code" component={CliAuthCode} />
           <Route>
             <NotFound />
           </Route>

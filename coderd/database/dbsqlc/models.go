@@ -183,6 +183,21 @@ type LifecycleEvent struct {
 	CreatedAt      time.Time
 }
 
+type LoginRequest struct {
+	ID         uuid.UUID
+	SecretHash []byte
+	UserCode   string
+	Host       string
+	Program    string
+	Address    string
+	Network    string
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	PolledAt   *time.Time
+	KeyID      string
+	Approved   bool
+}
+
 type NotificationMessage struct {
 	ID         uuid.UUID
 	TemplateID uuid.UUID

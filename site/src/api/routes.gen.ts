@@ -150,6 +150,7 @@ export interface Routes {
   "GET users/{user}/keys/tokens/tokenconfig": { answer: t.TokenConfig };
   "GET users/{user}/keys/tokens/{name}": { answer: t.APIKey };
   "GET users/{user}/keys/{key}": { answer: t.APIKey };
+  "GET users/{user}/login-requests/{code}": { answer: t.WaitingProgram };
   "GET users/{user}/login-type": { answer: t.UserLoginType };
   "GET users/{user}/notifications/preferences": { answer: t.NotificationPreference[] };
   "GET users/{user}/organizations": { answer: t.Organization[] };
@@ -255,6 +256,8 @@ export interface Routes {
   "POST users/first": { body: t.CreateFirstUserRequest; answer: t.CreateFirstUserResponse };
   "POST users/login": { body: t.LoginRequest; answer: t.LoginResponse };
   "POST users/login/code": { body: t.LoginWithCodeRequest; answer: t.LoginResponse };
+  "POST users/login/device": { body: t.LoginDeviceRequest; answer: t.LoginDevice };
+  "POST users/login/device/token": { body: t.LoginDeviceTokenRequest; answer: t.LoginResponse };
   "POST users/logout": { answer: t.Response };
   "POST users/oidc/backchannel-logout": { body: Blob; answer: void };
   "POST users/otp/change-password": { body: t.ChangePasswordWithOneTimePasscodeRequest; answer: void };
@@ -267,6 +270,7 @@ export interface Routes {
   "POST users/{user}/keys": { answer: t.CreateTokenResponse };
   "POST users/{user}/keys/codes": { body: t.CreateLoginCodeRequest; answer: t.CreateLoginCodeResponse };
   "POST users/{user}/keys/tokens": { body: t.CreateTokenRequest; answer: t.CreateTokenResponse };
+  "POST users/{user}/login-requests/{code}": { body: t.AnswerWaitingProgramRequest; answer: void };
   "POST users/{user}/secrets": { body: t.CreateUserSecretRequest; answer: t.UserSecret };
   "POST users/{user}/secrets/batch": { body: t.CreateUserSecretsRequest; answer: t.UserSecret[] };
   "POST users/{user}/ssh-keys": { body: t.CreateUserSSHKeyRequest; answer: t.UserSSHKey };

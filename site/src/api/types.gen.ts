@@ -2096,6 +2096,42 @@ export interface LoginWithCodeRequest {
   code_verifier: string; // the program's secret
 }
 
+// LoginDeviceRequest asks for a code with which a user signs a program in.
+export interface LoginDeviceRequest {
+  host: string; // the machine, as the program calls it
+}
+
+// LoginDevice is a code that a user enters on a page of the dashboard, and what the program gets its session with.
+export interface LoginDevice {
+  device_code: string; // secret
+  user_code: string;
+  verification_uri: string;
+  expires_in: number; // seconds
+  interval: number; // seconds between questions
+}
+
+// LoginDeviceTokenRequest asks whether the user has entered the code.
+export interface LoginDeviceTokenRequest {
+  device_code: string;
+}
+
+// WaitingProgram is a program that waits for a user to sign it in.
+export interface WaitingProgram {
+  user_code: string;
+  host: string; // as the program calls its machine: it may be a lie
+  program: string; // likewise
+  address: string; // from which it asked
+  same_address: boolean;
+  created_at: string;
+  expires_at: string;
+  session_seconds: number; // how long its session lives without use
+}
+
+// AnswerWaitingProgramRequest answers a program that waits.
+export interface AnswerWaitingProgramRequest {
+  approve: boolean;
+}
+
 // AuthMethods lists the ways to sign in.
 export interface AuthMethods {
   terms_of_service_url?: string;

@@ -31,6 +31,7 @@ type loginOptions struct {
 	email        string
 	password     string
 	useAsSession bool
+	device       bool
 }
 
 func loginCmd(g *global.Flags) *cobra.Command {
@@ -43,10 +44,12 @@ func loginCmd(g *global.Flags) *cobra.Command {
 On a server without users the command creates the first user from the --first-user-* flags or by asking on a terminal. The server prints a
 setup code for that when it starts; on the same machine and account the command finds it in the configuration folder. Otherwise it signs in
 with --token (or $CODER_SESSION_TOKEN), or with --email and --password. Without them, on a terminal, it opens the server's page in a browser,
-where you sign in as you always do. A browser on this machine then signs the terminal in; from any other, paste the token that the page shows.
+where you sign in as you always do. A browser on this machine then signs the terminal in. On a machine without a browser, enter the code that
+the command prints on the server's page, in any browser, or paste the token that the page shows; --device does so without a terminal too.
 From a token given with --token it creates a new session, unless --use-token-as-session stores the token itself.`,
 		Example: `  coder login https://coder.example.com
   coder login https://coder.example.com --token "$TOKEN"
+  coder login https://coder.example.com --device
   coder login http://127.0.0.1:3000 --first-user-username ada --first-user-email ada@example.com --first-user-password "$PASSWORD"`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return runLogin(g, cmd, args, opts) },
@@ -59,6 +62,7 @@ From a token given with --token it creates a new session, unless --use-token-as-
 	f.BoolVar(&opts.first.Trial, "first-user-trial", false, "has no effect: every feature is free")
 	f.StringVar(&opts.email, "email", "", "e-mail address to sign in with")
 	f.StringVar(&opts.password, "password", "", "password to sign in with")
+	f.BoolVar(&opts.device, "device", false, "sign in with a code that you enter in a browser, on any device")
 	f.BoolVar(&opts.useAsSession, "use-token-as-session", false, "store the given token itself instead of a new session")
 	f.StringVar(&opts.first.SetupCode, "setup-code", "", "setup code that the server printed, to create the first user; not needed on the server's own machine and account")
 	flags.SetEnv(f.Lookup("setup-code"), "CODER_SETUP_CODE")
@@ -97,6 +101,9 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 			return err
 		}
 		opts.email, opts.password = opts.first.Email, opts.first.Password
+	}
+	if opts.device && exists {
+		return loginWithCode(ctx, g, client)
 	}
 	if opts.email == "" && opts.password == "" && g.Streams().InTTY {
 		return loginWithBrowser(ctx, g, client)
@@ -140,7 +147,7 @@ func loginWithBrowser(parent context.Context, g *global.Flags, client *sdk.Clien
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	page := client.URL().JoinPath("cli-auth").String()
-	var sessions chan result
+	var sessions chan result // of another way than to paste
 	if h, err := newHandoff(ctx, client.URL()); err == nil && browser.Open(ctx, h.page()) {
 		page = h.page()
 		sessions = make(chan result, 1)
@@ -153,7 +160,17 @@ func loginWithBrowser(parent context.Context, g *global.Flags, client *sdk.Clien
 		if err == nil {
 			h.listener.Close() // no browser will come
 		}
-		fmt.Fprintf(s.Err, "Open this page in a browser, sign in there and copy the token:\n\n  %s\n\n", page)
+		device, err := newDevice(ctx, client)
+		switch {
+		case err == nil:
+			sessions = make(chan result, 1)
+			go func() { sessions <- device.session(ctx, client) }()
+			fmt.Fprintf(s.Err, "%s\nOr paste a token of this page:\n\n  %s\n\n", device.instructions(), page)
+		case ctx.Err() != nil:
+			return err
+		default: // a server of a release before, or too many wait
+			fmt.Fprintf(s.Err, "Open this page in a browser, sign in there and copy the token:\n\n  %s\n\n", page)
+		}
 	}
 	pasted := make(chan result, 1)
 	go func() {
