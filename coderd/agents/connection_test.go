@@ -26,7 +26,7 @@ func TestConnection(t *testing.T) {
 	st := hello(t, c)
 	heartbeat(t, st, 1)
 	a := w.agent(id)
-	if agents.Status(time.Now(), a) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" {
+	if w.status(id) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" {
 		t.Errorf("connected agent: got %+v", a)
 	}
 	before := queries.Count()

@@ -83,17 +83,17 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a, err := s.opts.DB.GetAgent(r.Context(), owner.ID)
+	a, err := s.opts.DB.GetAgentWithStatus(r.Context(), owner.ID)
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)
 	}
-	shown, err := s.show(r.Context(), s.opts.DB.Queries, []dbsqlc.WorkspaceAgent{a}, func(dbsqlc.WorkspaceAgent) Place {
+	list, err := s.show(r.Context(), s.opts.DB.Queries, []shown{shown(a)}, func(dbsqlc.WorkspaceAgent) Place {
 		return Place{Workspace: owner.WorkspaceName, Owner: owner.OwnerName}
 	})
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, shown[0])
+	return httpapi.Write(w, http.StatusOK, list[0])
 }
 
 // getInitScript answers with the script that starts an agent on a machine, which gets the agent's token in its environment. It is the same for

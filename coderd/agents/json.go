@@ -43,12 +43,12 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 	if err != nil {
 		return nil, fmt.Errorf("list agents: %w", err)
 	}
-	shown, err := s.show(ctx, q, agents, func(a dbsqlc.WorkspaceAgent) Place { return places[a.ResourceID] })
+	list, err := s.show(ctx, q, agents, func(a dbsqlc.WorkspaceAgent) Place { return places[a.ResourceID] })
 	if err != nil {
 		return nil, err
 	}
 	byResource := map[uuid.UUID][]sdk.WorkspaceAgent{}
-	for _, a := range shown {
+	for _, a := range list {
 		byResource[a.ResourceID] = append(byResource[a.ResourceID], a)
 	}
 	sortByAgents(rows, agents)
@@ -69,10 +69,10 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 
 // sortByAgents sorts resources by the order that templates give their agents, which counts among all agents of a workspace. Resources with
 // the same order, and without agents, keep theirs. agents are sorted.
-func sortByAgents(rows []dbsqlc.WorkspaceResource, agents []dbsqlc.WorkspaceAgent) {
+func sortByAgents(rows []dbsqlc.WorkspaceResource, agents []shown) {
 	order := map[uuid.UUID]int32{}
 	for _, a := range slices.Backward(agents) {
-		order[a.ResourceID] = a.DisplayOrder
+		order[a.WorkspaceAgent.ResourceID] = a.WorkspaceAgent.DisplayOrder
 	}
 	slices.SortStableFunc(rows, func(a, b dbsqlc.WorkspaceResource) int {
 		return cmp.Or(cmp.Compare(a.Transition, b.Transition), cmp.Compare(order[a.ID], order[b.ID]))
@@ -80,13 +80,15 @@ func sortByAgents(rows []dbsqlc.WorkspaceResource, agents []dbsqlc.WorkspaceAgen
 }
 
 // show returns the agents with all their parts, in the same order.
-func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.WorkspaceAgent, place func(dbsqlc.WorkspaceAgent) Place) ([]sdk.WorkspaceAgent, error) {
+func (s *Service) show(
+	ctx context.Context, q *dbsqlc.Queries, agents []shown, place func(dbsqlc.WorkspaceAgent) Place,
+) ([]sdk.WorkspaceAgent, error) {
 	if len(agents) == 0 {
 		return nil, nil
 	}
 	ids := make([]uuid.UUID, len(agents))
 	for i, a := range agents {
-		ids[i] = a.ID
+		ids[i] = a.WorkspaceAgent.ID
 	}
 	apps, err := q.ListAppsOfAgents(ctx, ids)
 	if err != nil {
@@ -105,7 +107,7 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 		scriptsOf[sc.AgentID] = append(scriptsOf[sc.AgentID], sc)
 	}
 	containers := map[uuid.UUID]dbsqlc.WorkspaceAgentDevcontainer{} // by the agent inside
-	if slices.ContainsFunc(agents, func(a dbsqlc.WorkspaceAgent) bool { return a.ParentID != nil }) {
+	if slices.ContainsFunc(agents, func(a shown) bool { return a.WorkspaceAgent.ParentID != nil }) {
 		rows, err := q.ListDevcontainers(ctx, ids)
 		if err != nil {
 			return nil, fmt.Errorf("list dev containers: %w", err)
@@ -116,19 +118,19 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 	}
 	out := make([]sdk.WorkspaceAgent, len(agents))
 	index := make(map[uuid.UUID]int, len(agents))
-	at := time.Now()
 	for i, a := range agents {
-		if out[i], err = s.agentJSON(at, a, scriptsOf[a.ID]); err != nil {
+		id := a.WorkspaceAgent.ID
+		if out[i], err = s.agentJSON(a, scriptsOf[id]); err != nil {
 			return nil, err
 		}
-		index[a.ID] = i
-		if c, ok := containers[a.ID]; ok && out[i].Status != sdk.AgentConnected {
+		index[id] = i
+		if c, ok := containers[id]; ok && out[i].Status != sdk.AgentConnected {
 			out[i].Health = devcontainerHealth(c)
 		}
 	}
 	for _, app := range apps {
 		i := index[app.AgentID]
-		out[i].Apps = append(out[i].Apps, appJSON(app, agents[i].Name, place(agents[i]), s.opts.AccessURL))
+		out[i].Apps = append(out[i].Apps, appJSON(app, out[i].Name, place(agents[i].WorkspaceAgent), s.opts.AccessURL))
 	}
 	for _, sc := range scripts {
 		i := index[sc.AgentID]
@@ -147,7 +149,8 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, agents []dbsqlc.W
 	return out, nil
 }
 
-func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbsqlc.WorkspaceAgentScript) (sdk.WorkspaceAgent, error) {
+func (s *Service) agentJSON(row shown, scripts []dbsqlc.WorkspaceAgentScript) (sdk.WorkspaceAgent, error) {
+	a := row.WorkspaceAgent
 	var env map[string]string
 	if string(a.Environment) != "{}" { // most set nothing
 		if err := json.Unmarshal(a.Environment, &env); err != nil {
@@ -162,7 +165,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 	}
 	out := sdk.WorkspaceAgent{
 		ID: a.ID, ParentID: a.ParentID, CreatedAt: a.CreatedAt, UpdatedAt: updated, FirstConnectedAt: a.FirstConnectedAt, LastConnectedAt: a.LastConnectedAt,
-		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt, Status: Status(at, a), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
+		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt, Status: sdk.AgentStatus(row.Status), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
 		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem, EnvironmentVariables: env,
 		LogsLength: a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory, ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
 		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: safeURL(a.TroubleshootingUrl),
@@ -175,7 +178,7 @@ func (s *Service) agentJSON(at time.Time, a dbsqlc.WorkspaceAgent, scripts []dbs
 	for _, app := range a.DisplayApps {
 		out.DisplayApps = append(out.DisplayApps, sdk.DisplayApp(app))
 	}
-	out.Health = health(out.Status, a, scripts, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
+	out.Health = health(row, scripts, s.opts.AccessURL, s.opts.Mesh.AgentContested(a.ID))
 	if out.Status == sdk.AgentConnected {
 		sessions, relay, latency := s.Uses(a.ID, a.ServerID)
 		out.Connections = sessions

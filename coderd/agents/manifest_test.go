@@ -175,7 +175,7 @@ func TestOwnerWaitsForManifest(t *testing.T) {
 		if got := may(); got != fault.Unavailable {
 			t.Errorf("%v: %s, want unavailable", hello, got)
 		}
-		if got := agents.Status(time.Now(), w.agent(id)); got != sdk.AgentConnecting {
+		if got := w.status(id); got != sdk.AgentConnecting {
 			t.Errorf("%v: the agent is %s", hello, got)
 		}
 	}
@@ -191,7 +191,7 @@ func TestOwnerWaitsForManifest(t *testing.T) {
 	if err := s.AwaitManifests(t.Context(), time.Minute, id); err != nil {
 		t.Fatal(err)
 	}
-	if got := may(); got != "" || agents.Status(time.Now(), w.agent(id)) == sdk.AgentDisconnected {
+	if got := may(); got != "" || w.status(id) == sdk.AgentDisconnected {
 		t.Errorf("with the manifest: %s", got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
@@ -98,11 +97,11 @@ func running(t *testing.T) (*world, coderdtest.Build, uuid.UUID) {
 
 func (w *world) is(id uuid.UUID, want sdk.AgentStatus) func() error {
 	return func() error {
-		a, err := w.DB.GetAgent(w.T.Context(), id)
+		a, err := w.DB.GetAgentWithStatus(w.T.Context(), id)
 		if err != nil {
 			return err
 		}
-		return testwait.Equal(agents.Status(time.Now(), a), want)
+		return testwait.Equal(sdk.AgentStatus(a.Status), want)
 	}
 }
 

@@ -4,56 +4,64 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Status returns whether an agent is connected, as of now.
-func Status(now time.Time, a dbsqlc.WorkspaceAgent) sdk.AgentStatus {
-	switch {
-	case a.LastConnectedAt != nil && a.DisconnectedAt == nil && a.AwaitedBuild != nil:
-		return sdk.AgentConnecting // it is connected, but not yet its new owner's
-	case a.LastConnectedAt != nil && a.DisconnectedAt == nil:
-		return sdk.AgentConnected
-	case a.FirstConnectedAt != nil:
-		return sdk.AgentDisconnected
-	case a.ConnectionTimeoutSeconds > 0 && now.Sub(a.CreatedAt) > time.Duration(a.ConnectionTimeoutSeconds)*time.Second:
-		return sdk.AgentTimeout
-	default:
-		return sdk.AgentConnecting
-	}
-}
+// shown is an agent with what the database says of it: the functions agent_status and agent_problem (migration 103) define both.
+type shown = dbsqlc.ListAgentsOfResourcesRow
+
+// What agent_problem returns, and contested, which the coordinator knows.
+const (
+	problemOff          = "off"
+	problemStartup      = "startup"
+	problemTimeout      = "timeout"
+	problemContested    = "contested"
+	problemDisconnected = "disconnected"
+	problemScripts      = "scripts"
+	problemShutdown     = "shutdown"
+)
 
 // health returns the diagnosis of an agent: whether a person has to act, why, and what to do. scripts are the agent's; contested means that
 // another process has its token.
-func health(status sdk.AgentStatus, a dbsqlc.WorkspaceAgent, scripts []dbsqlc.WorkspaceAgentScript, accessURL string, contested bool) sdk.AgentHealth {
-	lifecycle := sdk.AgentLifecycle(a.LifecycleState)
+func health(a shown, scripts []dbsqlc.WorkspaceAgentScript, accessURL string, contested bool) sdk.AgentHealth {
+	problem := a.Problem
+	if contested && problem != problemOff && problem != problemStartup && problem != problemTimeout {
+		problem = problemContested
+	}
 	var reason, remedy string
-	switch {
-	case lifecycle == sdk.LifecycleOff && status != sdk.AgentConnected:
+	switch problem {
+	case "":
+	case problemOff:
 		reason, remedy = "agent is not running", "Restart the workspace."
-	case status != sdk.AgentConnected && a.StartupProblem != "":
-		reason = a.StartupProblem // it says what to do
-	case status == sdk.AgentTimeout && a.External:
-		reason = "agent has not been started on its machine"
-		remedy = "Run the command from coder external-workspaces agent-instructions there."
-	case status == sdk.AgentTimeout:
-		reason = fmt.Sprintf("agent has not connected within %d s, and its start script has reported nothing", a.ConnectionTimeoutSeconds)
-		remedy = "Check that the image has curl, wget or busybox, trusts the server's certificate, has the right time, and can reach " + accessURL +
-			" (DNS, firewall, proxy)."
-	case contested:
-		reason = "two agents use this token: a second process, for example in a copy of the workspace, tries to connect and is refused"
+	case problemStartup:
+		reason = a.WorkspaceAgent.StartupProblem // it says what to do
+	case problemTimeout:
+		if a.WorkspaceAgent.External {
+			reason = "agent has not been started on its machine"
+			remedy = "Run the command from coder external-workspaces agent-instructions there."
+			break
+		}
+		reason = fmt.Sprintf("agent has not connected within %d s, and its start script has reported nothing",
+			a.WorkspaceAgent.ConnectionTimeoutSeconds)
+		remedy = "Check that the image has curl, wget or busybox, trusts the server's certificate, has the right time, " +
+			"and can reach " + accessURL + " (DNS, firewall, proxy)."
+	case problemContested:
+		reason = "two agents use this token: a second process, for example in a copy of the workspace, " +
+			"tries to connect and is refused"
 		remedy = "Stop one of them."
-	case status == sdk.AgentDisconnected:
+	case problemDisconnected:
 		reason = "agent has lost connection"
-		remedy = "It reconnects on its own if its machine runs and can reach " + accessURL + ". If it does not, restart the workspace."
-	case lifecycle == sdk.LifecycleStartError, lifecycle == sdk.LifecycleStartTimeout:
+		remedy = "It reconnects on its own if its machine runs and can reach " + accessURL +
+			". If it does not, restart the workspace."
+	case problemScripts:
 		reason = failedScripts(scripts)
 		remedy = "Read the startup log, correct the script or its parameters in the template, and restart the workspace."
-	case lifecycle.ShuttingDown():
+	case problemShutdown:
 		reason = "agent is shutting down"
+	default: // a newer server's, during an upgrade
+		reason = fmt.Sprintf("agent is not healthy (%s)", problem)
 	}
 	return sdk.AgentHealth{Healthy: reason == "", Reason: reason, Remedy: remedy}
 }

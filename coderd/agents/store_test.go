@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -139,7 +138,7 @@ func TestNextBuildKeepsALivingConnection(t *testing.T) {
 	w.store(w.BuildRow(ws, sdk.TransitionStart, sdk.JobSucceeded), true, resource(id))
 	w.Exec(`UPDATE workspace_agents SET first_connected_at = now(), last_connected_at = now(), lifecycle_state = 'ready' WHERE id = $1`, id)
 	w.store(w.BuildRow(ws, sdk.TransitionStart, sdk.JobRunning), false, resource(id))
-	if got := w.agent(id); agents.Status(time.Now(), got) != sdk.AgentConnected || got.LifecycleState != "ready" || got.BuildNumber != 2 {
+	if got := w.agent(id); w.status(id) != sdk.AgentConnected || got.LifecycleState != "ready" || got.BuildNumber != 2 {
 		t.Errorf("agent: got %+v, want it connected and ready in build 2", got)
 	}
 }

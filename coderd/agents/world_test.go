@@ -13,6 +13,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/agents"
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
@@ -113,6 +114,15 @@ func (w *world) agent(id uuid.UUID) dbsqlc.WorkspaceAgent {
 		w.T.Fatal(err)
 	}
 	return a
+}
+
+func (w *world) status(id uuid.UUID) sdk.AgentStatus {
+	w.T.Helper()
+	a, err := w.DB.GetAgentWithStatus(w.T.Context(), id)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return sdk.AgentStatus(a.Status)
 }
 
 // resource returns a resource with one agent, whose token is its name's.

@@ -570,6 +570,68 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 	return i, err
 }
 
+const getAgentWithStatus = `-- name: GetAgentWithStatus :one
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a WHERE a.id = $1
+`
+
+type GetAgentWithStatusRow struct {
+	WorkspaceAgent WorkspaceAgent
+	Status         string
+	Problem        string
+}
+
+// Returns an agent as ListAgentsOfResources does.
+func (q *Queries) GetAgentWithStatus(ctx context.Context, id uuid.UUID) (GetAgentWithStatusRow, error) {
+	row := q.db.QueryRow(ctx, getAgentWithStatus, id)
+	var i GetAgentWithStatusRow
+	err := row.Scan(
+		&i.WorkspaceAgent.ID,
+		&i.WorkspaceAgent.ResourceID,
+		&i.WorkspaceAgent.WorkspaceID,
+		&i.WorkspaceAgent.BuildNumber,
+		&i.WorkspaceAgent.Name,
+		&i.WorkspaceAgent.TokenHash,
+		&i.WorkspaceAgent.OperatingSystem,
+		&i.WorkspaceAgent.Architecture,
+		&i.WorkspaceAgent.Directory,
+		&i.WorkspaceAgent.ExpandedDirectory,
+		&i.WorkspaceAgent.Environment,
+		&i.WorkspaceAgent.StartupScriptBehavior,
+		&i.WorkspaceAgent.MotdFile,
+		&i.WorkspaceAgent.TroubleshootingUrl,
+		&i.WorkspaceAgent.ConnectionTimeoutSeconds,
+		&i.WorkspaceAgent.DisplayApps,
+		&i.WorkspaceAgent.DisplayOrder,
+		&i.WorkspaceAgent.Metadata,
+		&i.WorkspaceAgent.Version,
+		&i.WorkspaceAgent.ApiVersion,
+		&i.WorkspaceAgent.CreatedAt,
+		&i.WorkspaceAgent.FirstConnectedAt,
+		&i.WorkspaceAgent.LastConnectedAt,
+		&i.WorkspaceAgent.DisconnectedAt,
+		&i.WorkspaceAgent.LifecycleState,
+		&i.WorkspaceAgent.LifecycleChangedAt,
+		&i.WorkspaceAgent.StartedAt,
+		&i.WorkspaceAgent.ReadyAt,
+		&i.WorkspaceAgent.LogsLength,
+		&i.WorkspaceAgent.LogsOverflowed,
+		&i.WorkspaceAgent.StartupProblem,
+		&i.WorkspaceAgent.StartupProblemAt,
+		&i.WorkspaceAgent.UserData,
+		&i.WorkspaceAgent.Complete,
+		&i.WorkspaceAgent.ServerID,
+		&i.WorkspaceAgent.External,
+		&i.WorkspaceAgent.ParentID,
+		&i.WorkspaceAgent.Monitors,
+		&i.WorkspaceAgent.ReturnTokenHash,
+		&i.WorkspaceAgent.OfflineTokenHash,
+		&i.WorkspaceAgent.AwaitedBuild,
+		&i.Status,
+		&i.Problem,
+	)
+	return i, err
+}
+
 const getBuildAgent = `-- name: GetBuildAgent :one
 SELECT a.id, a.name, a.operating_system, a.architecture, a.token_hash, a.external
 FROM workspace_agents a JOIN workspace_resources r ON r.id = a.resource_id JOIN workspace_builds b ON b.job_id = r.job_id
@@ -892,60 +954,70 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY display_order, name, id
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a
+WHERE a.resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY a.display_order, a.name, a.id
 `
 
-func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]WorkspaceAgent, error) {
+type ListAgentsOfResourcesRow struct {
+	WorkspaceAgent WorkspaceAgent
+	Status         string
+	Problem        string
+}
+
+// Lists the agents of resources, with their status and problem.
+func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.UUID) ([]ListAgentsOfResourcesRow, error) {
 	rows, err := q.db.Query(ctx, listAgentsOfResources, resourceIds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []WorkspaceAgent{}
+	items := []ListAgentsOfResourcesRow{}
 	for rows.Next() {
-		var i WorkspaceAgent
+		var i ListAgentsOfResourcesRow
 		if err := rows.Scan(
-			&i.ID,
-			&i.ResourceID,
-			&i.WorkspaceID,
-			&i.BuildNumber,
-			&i.Name,
-			&i.TokenHash,
-			&i.OperatingSystem,
-			&i.Architecture,
-			&i.Directory,
-			&i.ExpandedDirectory,
-			&i.Environment,
-			&i.StartupScriptBehavior,
-			&i.MotdFile,
-			&i.TroubleshootingUrl,
-			&i.ConnectionTimeoutSeconds,
-			&i.DisplayApps,
-			&i.DisplayOrder,
-			&i.Metadata,
-			&i.Version,
-			&i.ApiVersion,
-			&i.CreatedAt,
-			&i.FirstConnectedAt,
-			&i.LastConnectedAt,
-			&i.DisconnectedAt,
-			&i.LifecycleState,
-			&i.LifecycleChangedAt,
-			&i.StartedAt,
-			&i.ReadyAt,
-			&i.LogsLength,
-			&i.LogsOverflowed,
-			&i.StartupProblem,
-			&i.StartupProblemAt,
-			&i.UserData,
-			&i.Complete,
-			&i.ServerID,
-			&i.External,
-			&i.ParentID,
-			&i.Monitors,
-			&i.ReturnTokenHash,
-			&i.OfflineTokenHash,
-			&i.AwaitedBuild,
+			&i.WorkspaceAgent.ID,
+			&i.WorkspaceAgent.ResourceID,
+			&i.WorkspaceAgent.WorkspaceID,
+			&i.WorkspaceAgent.BuildNumber,
+			&i.WorkspaceAgent.Name,
+			&i.WorkspaceAgent.TokenHash,
+			&i.WorkspaceAgent.OperatingSystem,
+			&i.WorkspaceAgent.Architecture,
+			&i.WorkspaceAgent.Directory,
+			&i.WorkspaceAgent.ExpandedDirectory,
+			&i.WorkspaceAgent.Environment,
+			&i.WorkspaceAgent.StartupScriptBehavior,
+			&i.WorkspaceAgent.MotdFile,
+			&i.WorkspaceAgent.TroubleshootingUrl,
+			&i.WorkspaceAgent.ConnectionTimeoutSeconds,
+			&i.WorkspaceAgent.DisplayApps,
+			&i.WorkspaceAgent.DisplayOrder,
+			&i.WorkspaceAgent.Metadata,
+			&i.WorkspaceAgent.Version,
+			&i.WorkspaceAgent.ApiVersion,
+			&i.WorkspaceAgent.CreatedAt,
+			&i.WorkspaceAgent.FirstConnectedAt,
+			&i.WorkspaceAgent.LastConnectedAt,
+			&i.WorkspaceAgent.DisconnectedAt,
+			&i.WorkspaceAgent.LifecycleState,
+			&i.WorkspaceAgent.LifecycleChangedAt,
+			&i.WorkspaceAgent.StartedAt,
+			&i.WorkspaceAgent.ReadyAt,
+			&i.WorkspaceAgent.LogsLength,
+			&i.WorkspaceAgent.LogsOverflowed,
+			&i.WorkspaceAgent.StartupProblem,
+			&i.WorkspaceAgent.StartupProblemAt,
+			&i.WorkspaceAgent.UserData,
+			&i.WorkspaceAgent.Complete,
+			&i.WorkspaceAgent.ServerID,
+			&i.WorkspaceAgent.External,
+			&i.WorkspaceAgent.ParentID,
+			&i.WorkspaceAgent.Monitors,
+			&i.WorkspaceAgent.ReturnTokenHash,
+			&i.WorkspaceAgent.OfflineTokenHash,
+			&i.WorkspaceAgent.AwaitedBuild,
+			&i.Status,
+			&i.Problem,
 		); err != nil {
 			return nil, err
 		}

@@ -14,7 +14,7 @@ import (
 
 const countAgentsUp = `-- name: CountAgentsUp :many
 SELECT u.username, w.name AS workspace_name, t.name AS template_name, v.name AS template_version,
-	count(*) FILTER (WHERE a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL) AS up
+	count(*) FILTER (WHERE agent_status(a) = 'connected') AS up
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN users u ON u.id = w.owner_id
@@ -208,12 +208,7 @@ func (q *Queries) GetEndedJob(ctx context.Context, id uuid.UUID) (GetEndedJobRow
 const listAgentsForMetrics = `-- name: ListAgentsForMetrics :many
 SELECT a.id, a.server_id, u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state, t.name AS template_name, v.name AS template_version,
 	coalesce(extract(epoch FROM a.ready_at - a.started_at), -1)::float8 AS startup_seconds,
-	(CASE
-		WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
-		WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
-		WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
-		ELSE 'connecting'
-	END)::text AS status
+	agent_status(a) AS status
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN users u ON u.id = w.owner_id

@@ -86,7 +86,7 @@ JOIN LATERAL (
 	LEFT JOIN LATERAL (
 		SELECT w.latest_transition = 'start' AND w.latest_status = 'succeeded' AS running,
 			NOT EXISTS (SELECT FROM workspace_agents a WHERE a.workspace_id = w.id AND a.token_hash IS NOT NULL AND a.parent_id IS NULL
-				AND (a.last_connected_at IS NULL OR a.disconnected_at IS NOT NULL OR a.lifecycle_state <> 'ready')) AS ready
+				AND (agent_status(a) <> 'connected' OR a.lifecycle_state <> 'ready')) AS ready
 		FROM workspaces w WHERE w.id = b.workspace_id AND w.owner_id = prebuilds_owner() AND w.deleted_at IS NULL
 	) live ON true
 ) c ON true
@@ -298,7 +298,7 @@ const listPrebuilt = `-- name: ListPrebuilt :many
 SELECT w.id, b.preset_id, b.created_at, w.latest_version_id, COALESCE(w.latest_transition, '')::text AS transition, COALESCE(w.latest_status, '')::text AS status,
 	q.retry_at,
 	NOT EXISTS (SELECT FROM workspace_agents a WHERE a.workspace_id = w.id AND a.token_hash IS NOT NULL AND a.parent_id IS NULL
-		AND (a.last_connected_at IS NULL OR a.disconnected_at IS NOT NULL OR a.lifecycle_state <> 'ready')) AS ready
+		AND (agent_status(a) <> 'connected' OR a.lifecycle_state <> 'ready')) AS ready
 FROM workspaces w
 JOIN prebuilt_workspaces b ON b.workspace_id = w.id
 LEFT JOIN workspace_policy q ON q.workspace_id = w.id
@@ -461,7 +461,7 @@ WHERE b.preset_id = $1::uuid AND b.claimed_at IS NULL AND ($2::timestamptz IS NU
 	AND w.owner_id = prebuilds_owner() AND w.deleted_at IS NULL AND w.latest_version_id = $3::uuid
 	AND w.latest_transition = 'start' AND w.latest_status = 'succeeded'
 	AND NOT EXISTS (SELECT FROM workspace_agents a WHERE a.workspace_id = w.id AND a.token_hash IS NOT NULL AND a.parent_id IS NULL
-		AND (a.last_connected_at IS NULL OR a.disconnected_at IS NOT NULL OR a.lifecycle_state <> 'ready'))
+		AND (agent_status(a) <> 'connected' OR a.lifecycle_state <> 'ready'))
 ORDER BY b.created_at LIMIT 1 FOR UPDATE OF w SKIP LOCKED
 `
 

@@ -58,16 +58,10 @@ WHERE w.latest_build_id IS NOT NULL
 		JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 	AND ($23::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-		WHERE b.id = w.latest_build_id AND $23 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
-			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
-			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
-			ELSE 'connecting' END))
+		WHERE b.id = w.latest_build_id AND agent_status(a) = $23))
 	AND ($24::boolean IS NULL OR $24 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
-			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-				OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+		WHERE b.id = w.latest_build_id AND agent_problem(a) <> '')))
 	AND ($25::text = '' OR $25::text = CASE w.latest_status
 		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
@@ -448,16 +442,10 @@ WITH page AS (
 			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 		AND ($25::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-			WHERE b.id = w.latest_build_id AND $25 = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
-				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
-				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
-				ELSE 'connecting' END))
+			WHERE b.id = w.latest_build_id AND agent_status(a) = $25))
 		AND ($26::boolean IS NULL OR $26 <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
-				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-					OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+			WHERE b.id = w.latest_build_id AND agent_problem(a) <> '')))
 		AND ($27::text = '' OR $27::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
@@ -542,8 +530,8 @@ type ListWorkspaceRowsRow struct {
 
 // Lists one page of workspaces. PostgreSQL plans with the value of sort, so that for ”, name, created and owner the order is that of an index
 // and a page reads about as many rows as it shows. The others have none: last_used_at and the status change too often for one. status
-// follows from the latest build as in workspaces.Status, healthy as in agents.health. params are names, or name=value; the value of a
-// parameter that may be masked is found by the workspace's owner only. The page's columns are read for its rows only.
+// follows from the latest build as in sdk.Transition.Status. params are names, or name=value; the value of a parameter that may be masked is
+// found by the workspace's owner only. The page's columns are read for its rows only.
 func (q *Queries) ListWorkspaceRows(ctx context.Context, arg ListWorkspaceRowsParams) ([]ListWorkspaceRowsRow, error) {
 	rows, err := q.db.Query(ctx, listWorkspaceRows,
 		arg.ViewerID,

@@ -109,7 +109,9 @@ WHERE workspace_apps.agent_id = EXCLUDED.agent_id;
 UPDATE workspace_apps SET health = CASE WHEN healthcheck_url = '' THEN 'disabled' ELSE 'initializing' END WHERE agent_id = $1;
 
 -- name: ListAgentsOfResources :many
-SELECT * FROM workspace_agents WHERE resource_id = ANY (ARRAY(SELECT unnest(sqlc.arg(resource_ids)::uuid[]))) ORDER BY display_order, name, id;
+-- Lists the agents of resources, with their status and problem.
+SELECT sqlc.embed(a), agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a
+WHERE a.resource_id = ANY (ARRAY(SELECT unnest(sqlc.arg(resource_ids)::uuid[]))) ORDER BY a.display_order, a.name, a.id;
 
 -- name: ListAppsOfAgents :many
 SELECT * FROM workspace_apps WHERE agent_id = ANY (ARRAY(SELECT unnest(sqlc.arg(agent_ids)::uuid[]))) ORDER BY display_order, display_name, slug;
@@ -122,6 +124,10 @@ SELECT * FROM workspace_agent_log_sources WHERE agent_id = ANY (ARRAY(SELECT unn
 
 -- name: GetAgent :one
 SELECT * FROM workspace_agents WHERE id = $1;
+
+-- name: GetAgentWithStatus :one
+-- Returns an agent as ListAgentsOfResources does.
+SELECT sqlc.embed(a), agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a WHERE a.id = $1;
 
 -- name: GetAgentOwner :one
 -- Returns the owner of an agent. Agents of imports and dry runs have no owner, and no row.

@@ -1,7 +1,7 @@
 -- name: CountAgentsUp :many
 -- Counts the connected agents of each workspace that has agents, including zeros.
 SELECT u.username, w.name AS workspace_name, t.name AS template_name, v.name AS template_version,
-	count(*) FILTER (WHERE a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL) AS up
+	count(*) FILTER (WHERE agent_status(a) = 'connected') AS up
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN users u ON u.id = w.owner_id
@@ -42,12 +42,7 @@ SELECT
 -- scripts took, and -1 unless they have ended.
 SELECT a.id, a.server_id, u.username, w.name AS workspace_name, a.name AS agent_name, a.lifecycle_state, t.name AS template_name, v.name AS template_version,
 	coalesce(extract(epoch FROM a.ready_at - a.started_at), -1)::float8 AS startup_seconds,
-	(CASE
-		WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
-		WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
-		WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
-		ELSE 'connecting'
-	END)::text AS status
+	agent_status(a) AS status
 FROM workspace_agents a
 JOIN workspaces w ON w.id = a.workspace_id AND w.deleted_at IS NULL
 JOIN users u ON u.id = w.owner_id

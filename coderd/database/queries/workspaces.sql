@@ -20,8 +20,8 @@ ORDER BY deleted_at DESC NULLS FIRST LIMIT 1;
 -- name: ListWorkspaceRows :many
 -- Lists one page of workspaces. PostgreSQL plans with the value of sort, so that for '', name, created and owner the order is that of an index
 -- and a page reads about as many rows as it shows. The others have none: last_used_at and the status change too often for one. status
--- follows from the latest build as in workspaces.Status, healthy as in agents.health. params are names, or name=value; the value of a
--- parameter that may be masked is found by the workspace's owner only. The page's columns are read for its rows only.
+-- follows from the latest build as in sdk.Transition.Status. params are names, or name=value; the value of a parameter that may be masked is
+-- found by the workspace's owner only. The page's columns are read for its rows only.
 WITH page AS (
 	SELECT w.id FROM workspaces w
 	WHERE w.latest_build_id IS NOT NULL
@@ -52,16 +52,10 @@ WITH page AS (
 			JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 		AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-			WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
-				WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
-				WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
-				ELSE 'connecting' END))
+			WHERE b.id = w.latest_build_id AND agent_status(a) = sqlc.narg(agent_status)))
 		AND (sqlc.narg(healthy)::boolean IS NULL OR sqlc.narg(healthy) <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 			JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-			WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
-				THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-				ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-					OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+			WHERE b.id = w.latest_build_id AND agent_problem(a) <> '')))
 		AND (sqlc.arg(status)::text = '' OR sqlc.arg(status)::text = CASE w.latest_status
 			WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 			WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
@@ -144,16 +138,10 @@ WHERE w.latest_build_id IS NOT NULL
 		JOIN workspace_resources r ON r.job_id = b.job_id WHERE b.id = w.latest_build_id AND r.type = 'coder_external_agent'))
 	AND (sqlc.narg(agent_status)::text IS NULL OR EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-		WHERE b.id = w.latest_build_id AND sqlc.narg(agent_status) = CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL THEN 'connected'
-			WHEN a.first_connected_at IS NOT NULL THEN 'disconnected'
-			WHEN a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) THEN 'timeout'
-			ELSE 'connecting' END))
+		WHERE b.id = w.latest_build_id AND agent_status(a) = sqlc.narg(agent_status)))
 	AND (sqlc.narg(healthy)::boolean IS NULL OR sqlc.narg(healthy) <> (w.latest_status = 'succeeded' AND w.latest_transition = 'start' AND EXISTS (SELECT FROM workspace_builds b
 		JOIN workspace_resources r ON r.job_id = b.job_id JOIN workspace_agents a ON a.resource_id = r.id AND a.parent_id IS NULL
-		WHERE b.id = w.latest_build_id AND CASE WHEN a.last_connected_at IS NOT NULL AND a.disconnected_at IS NULL
-			THEN a.lifecycle_state IN ('start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-			ELSE a.first_connected_at IS NOT NULL OR a.startup_problem <> '' OR a.lifecycle_state IN ('off', 'start_error', 'start_timeout', 'shutting_down', 'shutdown_timeout', 'shutdown_error')
-				OR a.connection_timeout_seconds > 0 AND now() - a.created_at > make_interval(secs => a.connection_timeout_seconds) END)))
+		WHERE b.id = w.latest_build_id AND agent_problem(a) <> '')))
 	AND (sqlc.arg(status)::text = '' OR sqlc.arg(status)::text = CASE w.latest_status
 		WHEN 'running' THEN CASE w.latest_transition WHEN 'start' THEN 'starting' WHEN 'stop' THEN 'stopping' ELSE 'deleting' END
 		WHEN 'succeeded' THEN CASE w.latest_transition WHEN 'start' THEN 'running' WHEN 'stop' THEN 'stopped' ELSE 'deleted' END
