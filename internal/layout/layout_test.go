@@ -55,18 +55,22 @@ var law = map[string]rule{
 	"provisionerd/echo":          {imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/tfstate"}},
 	"provisionerd/terraform": {
 		imports: []string{
-			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/host", "provisionerd/terraform/result",
-			"provisionerd/terraform/sandbox", "provisionerd/terraform/template", "provisionerd/tfstate",
+			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/host", "provisionerd/terraform/printable",
+			"provisionerd/terraform/result", "provisionerd/terraform/sandbox", "provisionerd/terraform/template", "provisionerd/tfstate",
 		},
 	},
 	"provisionerd/terraform/host": {
-		imports: []string{"provisionerd/provisionerpb", "provisionerd/terraform/result", "provisionerd/terraform/sandbox"},
+		imports: []string{"provisionerd/provisionerpb", "provisionerd/terraform/printable", "provisionerd/terraform/sandbox"},
 	},
 	"provisionerd/terraform/result": {
-		imports: []string{"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/template", "provisionerd/tfstate"},
+		imports: []string{
+			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/printable", "provisionerd/terraform/template",
+			"provisionerd/tfstate",
+		},
 	},
-	"provisionerd/terraform/sandbox":  {},
-	"provisionerd/terraform/template": {imports: []string{"provisionerd/provisionerpb"}},
+	"provisionerd/terraform/printable": {},
+	"provisionerd/terraform/sandbox":   {},
+	"provisionerd/terraform/template":  {imports: []string{"provisionerd/provisionerpb"}},
 
 	// The server, from the ground up.
 	"coderd/database":           {imports: []string{"coderd/rbac"}}, // stored sharing and powers

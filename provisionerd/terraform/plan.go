@@ -14,6 +14,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
@@ -97,7 +98,7 @@ func (r *runner) graph(ctx context.Context) (map[string][]string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	cmd.WaitDelay = 10 * time.Second // for processes that hold the pipes after the program itself has ended
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("terraform graph: %w: %s", err, result.CleanLine(problems.String()))
+		return nil, fmt.Errorf("terraform graph: %w: %s", err, printable.Line(problems.String()))
 	}
 	return result.ParseGraph(out.Bytes())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/shell"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -81,7 +82,7 @@ func (r *runner) keep(
 		return env, nil
 	}
 	for _, e := range lost {
-		outcome.Replaces = append(outcome.Replaces, result.CleanLine(e.Addr))
+		outcome.Replaces = append(outcome.Replaces, printable.Line(e.Addr))
 	}
 	if !replacement.GetStopped() { // what runs stays
 		resources, _, err := result.ReadResources(t, outcome.State)

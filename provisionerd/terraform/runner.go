@@ -19,6 +19,7 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
@@ -163,7 +164,7 @@ func (r *runner) commandError(doing string, err error, out *result.Output, t *te
 	if end := r.slot.WorkerEnd(); end != "" {
 		texts = append(texts, "The process that serves the coder provider ended during the job: "+end)
 	}
-	failure := fault.New(fault.Invalid, "%s", result.CleanLine(strings.Join(texts, "\n")))
+	failure := fault.New(fault.Invalid, "%s", printable.Line(strings.Join(texts, "\n")))
 	if code != "" {
 		return &result.Error{Code: code, Err: failure}
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
@@ -153,10 +153,10 @@ func (h *Host) tryIsolation(ctx context.Context, i isolation) (err error) {
 			WithDetail("Start the provisioner again when the machine is less busy.")
 	}
 	if err != nil {
-		return fmt.Errorf("run %s in it: %w: %s", h.program.path, err, result.CleanLine(strings.TrimSpace(string(out))))
+		return fmt.Errorf("run %s in it: %w: %s", h.program.path, err, printable.Line(strings.TrimSpace(string(out))))
 	}
 	if !strings.Contains(string(out), h.program.Version) {
-		return fmt.Errorf("run %s in it: it reports another version: %s", h.program.path, result.CleanLine(strings.TrimSpace(string(out))))
+		return fmt.Errorf("run %s in it: it reports another version: %s", h.program.path, printable.Line(strings.TrimSpace(string(out))))
 	}
 	return nil
 }

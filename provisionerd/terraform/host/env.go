@@ -16,7 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/bootstrap"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform/result"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 )
 
 // passedOn lists the variables of our own environment that templates see: none of them is a secret of the server. It
@@ -94,8 +94,8 @@ func (f Facts) public() map[string]string {
 		"CODER_WORKSPACE_OWNER":       m.GetOwnerName(),
 		"CODER_WORKSPACE_OWNER_EMAIL": m.GetOwnerEmail(),
 		"CODER_WORKSPACE_OWNER_NAME":  cmp.Or(m.GetOwnerFullName(), m.GetOwnerName()),
-		"CODER_WORKSPACE_ID":          result.UUIDText(m.GetWorkspaceId()),
-		"CODER_WORKSPACE_OWNER_ID":    result.UUIDText(m.GetOwnerId()),
+		"CODER_WORKSPACE_ID":          printable.UUID(m.GetWorkspaceId()),
+		"CODER_WORKSPACE_OWNER_ID":    printable.UUID(m.GetOwnerId()),
 	}
 	for name, value := range env {
 		if value == "" {
@@ -131,12 +131,12 @@ func (f Facts) worker() (map[string]string, error) {
 		"CODER_WORKSPACE_OWNER_RBAC_ROLES":     string(roleText),
 		"CODER_WORKSPACE_OWNER_LOGIN_TYPE":     m.GetOwnerLoginType(),
 		"CODER_WORKSPACE_OWNER_SSH_PUBLIC_KEY": m.GetOwnerSshPublicKey(),
-		"CODER_WORKSPACE_TEMPLATE_ID":          result.UUIDText(m.GetTemplateId()),
+		"CODER_WORKSPACE_TEMPLATE_ID":          printable.UUID(m.GetTemplateId()),
 		"CODER_WORKSPACE_TEMPLATE_NAME":        m.GetTemplateName(),
 		"CODER_WORKSPACE_TEMPLATE_VERSION":     m.GetTemplateVersion(),
 	}
 	if f.Build {
-		optional["CODER_WORKSPACE_BUILD_ID"] = result.UUIDText(m.GetBuildId())
+		optional["CODER_WORKSPACE_BUILD_ID"] = printable.UUID(m.GetBuildId())
 	}
 	if m.GetPrebuild() {
 		optional[provider.IsPrebuildEnvironmentVariable()] = "true"

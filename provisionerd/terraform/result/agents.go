@@ -266,12 +266,3 @@ func idBytes(text string) []byte {
 	}
 	return id[:]
 }
-
-// UUIDText returns the usual form of a UUID's 16 bytes, or "" for anything else.
-func UUIDText(raw []byte) string {
-	id, err := uuid.FromBytes(raw)
-	if err != nil {
-		return ""
-	}
-	return id.String()
-}

@@ -6,8 +6,8 @@
 //	terraform show    ──> ReadPlan ──> ReadTags, ReadDeclared, CheckSupport, Lost, Cost, Rehearsal.ClaimPlan
 //
 // Most of it is functions of Terraform's JSON and of the template's source (package template). A Watch and a Log also tell the job's sink. All that
-// it reads may come from a hostile template: files are opened below the job's folder, bounded, and never followed out of it; text for logs passes
-// CleanLine.
+// it reads may come from a hostile template: files are opened below the job's folder, bounded, and never followed out of it; lines for logs pass
+// package printable.
 //
 // This package must not know how Terraform is run: neither the executor nor the sandbox.
 package result

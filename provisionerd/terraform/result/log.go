@@ -5,13 +5,12 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/codermesh/codermesh/v2/internal/tty"
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 )
 
 // Stages of a job, as shown to users.
@@ -27,9 +26,6 @@ const (
 	// StageRehearsal is when a prebuilt workspace's claim is planned.
 	StageRehearsal = "Planning the claim"
 )
-
-// maxLine is how many bytes of one line go into the job's log.
-const maxLine = 8 << 10
 
 // Log writes a job's log. The stage is the job's current one.
 type Log struct {
@@ -78,39 +74,9 @@ func (l *Log) write(level provisionerpb.LogLevel, source provisionerpb.LogSource
 	}
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\r\n"), "\n") {
 		l.sink.Log(&provisionerpb.LogLine{
-			At: timestamppb.Now(), Level: level, Source: source, Stage: stage, Output: logLine(line),
+			At: timestamppb.Now(), Level: level, Source: source, Stage: stage, Output: printable.LogLine(line),
 		})
 	}
-}
-
-// CleanLine makes text from a template fit for a database and a terminal: valid, printable text of at most maxLine bytes, and a note if it
-// removed some of the text.
-func CleanLine(line string) string {
-	line, note := cutLine(line)
-	return tty.Clean(line) + note
-}
-
-// logLine is cleanLine for a log, which keeps colours.
-func logLine(line string) string {
-	line, note := cutLine(line)
-	return tty.CleanColor(line) + note
-}
-
-// cutLine bounds a line to maxLine bytes of whole characters.
-func cutLine(line string) (text, note string) {
-	line = strings.TrimRight(line, "\r")
-	if len(line) <= maxLine {
-		return line, ""
-	}
-	note = fmt.Sprintf(" … (cut: the line has %d bytes)", len(line))
-	line = line[:maxLine]
-	for len(line) > 0 && !utf8.RuneStart(line[len(line)-1]) {
-		line = line[:len(line)-1]
-	}
-	if r, _ := utf8.DecodeLastRuneInString(line); r == utf8.RuneError && len(line) > 0 {
-		line = line[:len(line)-1]
-	}
-	return line, note
 }
 
 // NewStderr returns a writer for what Terraform writes outside its JSON.

@@ -7,6 +7,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
@@ -44,7 +45,7 @@ func Lost(planned []Event, state []byte) []Event {
 func Created(changes []*provisionerpb.Change) (created []string) {
 	for _, c := range changes {
 		if c.GetCreates() && c.GetEnd() == provisionerpb.Change_END_COMPLETE {
-			created = append(created, CleanLine(c.GetAddress()))
+			created = append(created, printable.Line(c.GetAddress()))
 		}
 	}
 	return created

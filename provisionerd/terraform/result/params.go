@@ -11,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
@@ -309,7 +310,7 @@ func Refused(diags []Diagnostic, t *template.Source, given []*provisionerpb.Para
 		if reason == "" {
 			reason = d.Summary
 		}
-		refused[name] = CleanLine(reason)
+		refused[name] = printable.Line(reason)
 	}
 	return refused
 }

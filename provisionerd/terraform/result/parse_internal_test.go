@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 )
 
 func TestParseLine(t *testing.T) {
@@ -40,50 +40,6 @@ func TestParseLine(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestCleanLineCuts(t *testing.T) {
-	t.Parallel()
-	got := CleanLine(strings.Repeat("ä", 1<<19))
-	if len(got) > maxLine+100 || !utf8.ValidString(got) || !strings.Contains(got, "the line has 1048576 bytes") {
-		t.Errorf("a line of 1 MB became %d bytes: …%s", len(got), got[max(0, len(got)-60):])
-	}
-	if got := CleanLine("a\x00b\xff\r"); got != "ab\uFFFD" {
-		t.Errorf("cleanLine = %q", got)
-	}
-}
-
-func TestCleanLineTerminal(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"\x1b[31mred\x1b[0m":                     "red",
-		"\x1b]0;title\x07a\x1b]52;c;eA==\x1b\\b": "ab",
-		"\u009b2Ja\u009d0;t\u009cb":              "ab",
-		"\x1bPq\x1b\\a\x1b(Bb\x1bcc":             "abc",
-		"a\tb\x08\x7f\x07\u0085c":                "a\tbc",
-		"10%\r100%":                              "100%",
-		"\x1b]unfinished":                        "",
-		"\x9b31m":                                "\uFFFD31m",
-		"größe → 1\n2":                           "größe → 1\n2",
-	} {
-		if got := CleanLine(line); got != want {
-			t.Errorf("cleanLine(%q) = %q, want %q", line, got, want)
-		}
-	}
-	if got, want := logLine("\x1b]0;title\x07\x1b[31mred\x1b[2J"), "\x1b[31mred\x1b[0m"; got != want {
-		t.Errorf("a line of a log: %q, want its colour alone: %q", got, want)
-	}
-}
-
-func FuzzCleanLine(f *testing.F) {
-	f.Add("\x1b]0;title\x07a\x1b[1mb\u009bK")
-	f.Add("\x1b\x1b[[mm")
-	f.Fuzz(func(t *testing.T, line string) {
-		got := CleanLine(line)
-		if strings.ContainsFunc(got, func(r rune) bool { return r != '\t' && r != '\n' && unicode.IsControl(r) }) || !utf8.ValidString(got) {
-			t.Errorf("cleanLine(%q) = %q", line, got)
-		}
-	})
 }
 
 func TestStripIndexes(t *testing.T) {
@@ -158,7 +114,7 @@ func FuzzParseLine(f *testing.F) {
 		if s, err := ParseState(e.Dump); err == nil {
 			p.outstanding(s)
 		}
-		if got := CleanLine(e.Text); !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 3*maxLine+100 {
+		if got := printable.Line(e.Text); !utf8.ValidString(got) || strings.Contains(got, "\x00") || len(got) > 3*printable.MaxLine+100 {
 			t.Errorf("line of %d bytes", len(got))
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/tty"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
@@ -258,7 +259,7 @@ func (p *Rehearsal) take(plan *provisionerpb.ClaimPlan) error {
 				return fmt.Errorf("the agent %s has dev containers, which it starts again for the owner", a.GetName())
 			}
 			a.Token = ""
-			agents[UUIDText(a.GetId())] = a
+			agents[printable.UUID(a.GetId())] = a
 		}
 	}
 	if len(agents) == 0 {
@@ -275,7 +276,7 @@ func (p *Rehearsal) take(plan *provisionerpb.ClaimPlan) error {
 		plan.Variables = append(plan.Variables, &provisionerpb.OwnerVariable{AgentId: a.GetId(), Name: v.name, Value: v.text})
 	}
 	for _, v := range plan.GetVariables() {
-		delete(agents[UUIDText(v.GetAgentId())].GetEnv(), v.GetName())
+		delete(agents[printable.UUID(v.GetAgentId())].GetEnv(), v.GetName())
 	}
 	return nil
 }

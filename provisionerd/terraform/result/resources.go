@@ -13,6 +13,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
@@ -114,7 +115,7 @@ func (d *deriver) agents() error {
 		if err := d.devcontainers(n, a, names); err != nil {
 			return err
 		}
-		if o := d.ownerOf(n, UUIDText(a.Id)); o != nil {
+		if o := d.ownerOf(n, printable.UUID(a.Id)); o != nil {
 			o.resource.Agents = append(o.resource.Agents, a)
 			continue
 		}
@@ -133,7 +134,7 @@ func (d *deriver) admit(n *Node, a *provisionerpb.Agent, names map[string]string
 			other, d.t.Place(other), n.address()))
 	}
 	names[strings.ToLower(a.Name)] = n.address()
-	d.ids[UUIDText(a.Id)] = true
+	d.ids[printable.UUID(a.Id)] = true
 	return d.attach(n, a)
 }
 
@@ -144,7 +145,7 @@ const maxDevcontainers = 16
 func (d *deriver) devcontainers(parent *Node, a *provisionerpb.Agent, names map[string]string) error {
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if n.typ != devcontainer || !belongs(n, parent.address(), UUIDText(a.Id)) {
+		if n.typ != devcontainer || !belongs(n, parent.address(), printable.UUID(a.Id)) {
 			continue
 		}
 		c, err := newDevcontainer(n, a)
@@ -228,7 +229,7 @@ func isDevcontainer(address string) bool {
 
 // attach adds an agent's apps, scripts and variables, which are separate resources, to the agent.
 func (d *deriver) attach(n *Node, a *provisionerpb.Agent) error {
-	id := UUIDText(a.Id)
+	id := printable.UUID(a.Id)
 	var envs []agentEnv
 	for i := range d.nodes {
 		m := &d.nodes[i]
