@@ -7,16 +7,15 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/signedtoken"
 )
 
 // setting is the row that keeps the key. The first server of a deployment creates it.
@@ -27,9 +26,6 @@ const keyLength = 32
 // Leeway is how much longer a token is accepted than its lifetime says: the clock of the server that signed it may be a minute ahead of or
 // behind the database's (package replicas), and that of the server that verifies it a minute the other way.
 const Leeway = 2 * time.Minute
-
-// maxToken bounds the tokens that Verify reads, in bytes.
-const maxToken = 4096
 
 // ErrInvalid reports that this deployment did not issue the token for this purpose, or that it has expired.
 var ErrInvalid = errors.New("the token is not valid")
@@ -71,35 +67,13 @@ func (s *Signer) Sign(purpose string, v any, lifetime time.Duration) (secret.Tok
 	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
 	}
-	payload, err := json.Marshal(envelope{time.Now().Add(lifetime).Unix(), data})
-	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
-	}
-	encoding := base64.RawURLEncoding
-	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(s.sum(purpose, payload))), nil
+	return signedtoken.Sign(s.key, purpose, envelope{time.Now().Add(lifetime).Unix(), data})
 }
 
 // Verify decodes a token's content into v. The error is ErrInvalid, whatever is wrong.
 func (s *Signer) Verify(purpose string, token secret.Token, v any) error {
-	text := token.Reveal()
-	if len(text) > maxToken {
-		return ErrInvalid
-	}
-	encoding := base64.RawURLEncoding.Strict()
-	first, second, ok := strings.Cut(text, ".")
-	if !ok {
-		return ErrInvalid
-	}
-	payload, err := encoding.DecodeString(first)
-	if err != nil {
-		return ErrInvalid
-	}
-	sum, err := encoding.DecodeString(second)
-	if err != nil || !hmac.Equal(sum, s.sum(purpose, payload)) {
-		return ErrInvalid
-	}
 	var e envelope
-	if json.Unmarshal(payload, &e) != nil || time.Now().Add(-Leeway).Unix() >= e.Expires || json.Unmarshal(e.Data, v) != nil {
+	if signedtoken.Verify(s.key, purpose, token, &e) != nil || time.Now().Add(-Leeway).Unix() >= e.Expires || json.Unmarshal(e.Data, v) != nil {
 		return ErrInvalid
 	}
 	return nil
@@ -111,12 +85,4 @@ func (s *Signer) Derive(purpose string) [32]byte {
 	mac.Write([]byte{0}) // no purpose of a token begins with it
 	mac.Write([]byte(purpose))
 	return [32]byte(mac.Sum(nil))
-}
-
-func (s *Signer) sum(purpose string, payload []byte) []byte {
-	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte(purpose))
-	mac.Write([]byte{0})
-	mac.Write(payload)
-	return mac.Sum(nil)
 }

@@ -11,10 +11,6 @@
 package visa
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +21,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/signedtoken"
 )
 
 const (
@@ -74,47 +71,28 @@ func (v Visa) opensOne() bool {
 	return things == 1 && (v.Service == 0 || v.Service == meshport.Session || v.Service == meshport.SSH)
 }
 
+// purpose keeps other tokens that are signed with an agent's key, should there be any, from being visas.
+const purpose = "visa"
+
 // Sign returns the visa as text. key is the hash of the agent's token. It fails only if JSON cannot encode the visa.
 func Sign(key []byte, v Visa) (secret.Token, error) {
-	payload, err := json.Marshal(v)
+	token, err := signedtoken.Sign(key, purpose, v)
 	if err != nil {
 		return "", fmt.Errorf("sign visa: %w", err)
 	}
-	encoding := base64.RawURLEncoding
-	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(sum(key, payload))), nil
+	return token, nil
 }
 
 // Open checks a visa. The error is ErrInvalid, whatever is wrong.
 func Open(key []byte, token secret.Token, now time.Time) (Visa, error) {
-	text := token.Reveal()
-	encoding := base64.RawURLEncoding.Strict()
-	first, second, ok := strings.Cut(text, ".")
-	if !ok || len(text) > maxVisa || len(key) == 0 {
-		return Visa{}, ErrInvalid
-	}
-	payload, err := encoding.DecodeString(first)
-	if err != nil {
-		return Visa{}, ErrInvalid
-	}
-	signature, err := encoding.DecodeString(second)
-	if err != nil || !hmac.Equal(signature, sum(key, payload)) {
-		return Visa{}, ErrInvalid
-	}
 	var v Visa
-	if json.Unmarshal(payload, &v) != nil || !v.opensOne() {
+	if len(token) > maxVisa || signedtoken.Verify(key, purpose, token, &v) != nil || !v.opensOne() {
 		return Visa{}, ErrInvalid
 	}
 	if !now.Before(time.Unix(v.Expires, 0).Add(Leeway)) {
 		return Visa{}, errExpired
 	}
 	return v, nil
-}
-
-func sum(key, payload []byte) []byte {
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte("visa\x00"))
-	mac.Write(payload)
-	return mac.Sum(nil)
 }
 
 // Verb is what a request asks for.
