@@ -2,71 +2,20 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
-	"time"
 
 	"github.com/codermesh/codermesh/v2/agent/proc"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/memory"
-	"github.com/codermesh/codermesh/v2/internal/secret"
 )
-
-// Options configures an agent.
-type Options struct {
-	Logger *slog.Logger // nil discards
-	// URL is the server's base URL.
-	URL *url.URL
-	// Token is the agent's credential.
-	Token secret.Token
-	// StateDir records which scripts have run, in one folder per agent. Empty means a folder in the account's state folder, or in the
-	// temporary folder if that is not writable.
-	StateDir string
-	// LogDir receives the scripts' output. Empty means the temporary folder.
-	LogDir string
-	// HTTPClient and TLS are used for the coordinator's websocket, TLS also for relays. nil means the defaults.
-	HTTPClient *http.Client
-	TLS        *tls.Config
-	// Header is added to requests to the server. nil means none.
-	Header http.Header
-	// RelayOnly turns direct paths off.
-	RelayOnly bool
-	// OwnProcess is set if the process runs nothing but the agent: Run then reacts to SIGTERM and SIGINT, tunes the garbage collector, and
-	// changes to the workspace's folder.
-	OwnProcess bool
-	// Terminals holds the reconnecting terminals. If nil this process holds them, and they end with it.
-	Terminals Terminals
-	// StatsInterval is how often the agent reports that the workspace is in use. 0 means a minute.
-	StatsInterval time.Duration
-	// MonitorInterval is how often the agent measures the memory and the volumes that its template monitors. 0 means 10 seconds.
-	MonitorInterval time.Duration
-	// Stopped is called when the workspace stops but the machine may outlive that, or the server has refused an agent that may have missed the
-	// stop, with the token with which the next start admits the agent. Run then stops and returns nil; the caller should start the process again with that token and Returning. If nil, the agent ends for good.
-	Stopped func(secret.Token)
-	// Returning is set if this is the agent of a workspace that stopped: Run waits until a start admits it, and returns nil if none ever will.
-	Returning bool
-	// Join replaces the coordinator and the mesh node, for agents inside another program. nil means the real ones.
-	Join func(ctx context.Context) (Mesh, error)
-}
-
-// stopTimeout bounds an orderly shutdown: stop scripts, last reports and logs.
-const (
-	stopTimeout  = 2 * time.Minute
-	flushTimeout = 5 * time.Second
-)
-
-// ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; terminals that outlive it still run.
-var ErrRestart = errors.New("the agent is to be restarted")
 
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
 // scripts, reports, and returns nil. It returns a fault when the server refuses the token.
@@ -123,7 +72,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.OwnProcess {
-		d.wg.Go(d.sweep)
+		d.wg.Go(func() { sweep(opts.Logger) })
 	}
 	return d.run(ctx, restarts)
 }

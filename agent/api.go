@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
 	"github.com/codermesh/codermesh/v2/agent/metadata"
 	"github.com/codermesh/codermesh/v2/agent/ports"
-	"github.com/codermesh/codermesh/v2/agent/script"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
@@ -27,24 +25,21 @@ const (
 )
 
 // newAPI returns the service that the server calls on the mesh. The caller must close it.
-func (d *daemon) newAPI() *http.Server {
+func newAPI(a api) *http.Server {
+	a.watches = make(chan struct{}, maxWatches)
 	mux := http.NewServeMux()
-	mux.Handle(agentpbconnect.NewAgentAPIHandler(&api{daemon: d, watches: make(chan struct{}, maxWatches)}, connect.WithReadMaxBytes(maxRequest)))
+	mux.Handle(agentpbconnect.NewAgentAPIHandler(&a, connect.WithReadMaxBytes(maxRequest)))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
 	return &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-func (d *daemon) serveAPI() {
-	if err := d.api.Serve(d.apiListener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-		d.log.Error("cannot serve the server's calls", "err", err)
-	}
-}
-
 // api serves calls on the mesh. The coordinator has introduced every caller.
 type api struct {
-	*daemon
-	watches chan struct{} // a slot per watch
+	mesh         Mesh
+	metadata     *metadata.Collector
+	devcontainer func(uuid.UUID) *devContainer // nil for one that the agent has not started
+	watches      chan struct{}                 // a slot per watch
 }
 
 func (a *api) ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
@@ -96,24 +91,24 @@ func (a *api) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.Watc
 	})
 }
 
-// setMetadata passes the manifest's items to the collector.
-func (d *daemon) setMetadata(m *agentpb.ManifestResponse) {
-	var items []metadata.Item
-	for _, item := range m.GetMetadata() {
-		items = append(items, metadata.Item{
-			Key: item.GetKey(), Script: item.GetScript(),
-			Interval: time.Duration(item.GetIntervalSeconds()) * time.Second, Timeout: time.Duration(item.GetTimeoutSeconds()) * time.Second,
-		})
+// ChangeDevcontainer begins to recreate or remove a dev container. A second request while one waits changes nothing.
+func (a *api) ChangeDevcontainer(_ context.Context, req *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error) {
+	switch req.Msg.GetChange() {
+	case agentpb.ChangeDevcontainerRequest_CHANGE_RECREATE, agentpb.ChangeDevcontainerRequest_CHANGE_REMOVE:
+	default:
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("unknown change"))
 	}
-	d.metadata.Set(items)
-}
-
-// metadataSpace is the namespace for ids of metadata scripts, which have none in the manifest.
-var metadataSpace = uuid.MustParse("6f1c2b0e-0f55-4d3a-9b0e-52a6f3c4d1aa")
-
-// runMetadata runs one metadata script.
-func (d *daemon) runMetadata(ctx context.Context, item metadata.Item) (string, error) {
-	w, m := d.current()
-	return w.scripts.Output(ctx, script.Script{ID: uuid.NewSHA1(metadataSpace, []byte(item.Key)), Name: item.Key, Text: item.Script},
-		w.scriptEnvironment(m), metadata.MaxValue*2)
+	id, err := uuid.FromBytes(req.Msg.GetDevcontainerId())
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	c := a.devcontainer(id)
+	if c == nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the agent has not started this dev container"))
+	}
+	select {
+	case c.changes <- req.Msg.GetChange():
+	default:
+	}
+	return connect.NewResponse(&agentpb.ChangeDevcontainerResponse{}), nil
 }

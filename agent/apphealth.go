@@ -21,23 +21,23 @@ const (
 )
 
 // checkHealth runs the apps' health checks at their intervals, and reports changes, until ctx ends. Each new manifest restarts it.
-func (d *daemon) checkHealth(ctx context.Context, apps []*agentpb.App) {
+func checkHealth(ctx context.Context, reports *reports, apps []*agentpb.App) {
 	check := newHealthChecker()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, app := range apps[:min(len(apps), maxHealthApps)] {
-		wg.Go(func() { d.checkApp(ctx, check, app) })
+		wg.Go(func() { checkApp(ctx, reports, check, app) })
 	}
 }
 
-func (d *daemon) checkApp(ctx context.Context, check healthChecker, app *agentpb.App) {
+func checkApp(ctx context.Context, reports *reports, check healthChecker, app *agentpb.App) {
 	interval := max(time.Duration(app.GetIntervalSeconds())*time.Second, minHealthInterval)
 	threshold := max(app.GetThreshold(), 1)
 	reported := agentpb.Health_HEALTH_UNSPECIFIED
 	report1 := func(h agentpb.Health) {
 		if h != reported {
 			reported = h
-			d.reports.add(report{health: &agentpb.AppHealthRequest{Apps: []*agentpb.AppState{{Id: bytes.Clone(app.GetId()), Health: h}}}})
+			reports.add(report{health: &agentpb.AppHealthRequest{Apps: []*agentpb.AppState{{Id: bytes.Clone(app.GetId()), Health: h}}}})
 		}
 	}
 	ticker := time.NewTicker(interval)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
-	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
 // blocksLogin reports whether logins wait until a script has ended after a start.
@@ -56,28 +55,6 @@ const waitingText = "Waiting for the start scripts that block logins. To skip th
 
 // maxEarlyInput bounds what a viewer may send before its terminal opens, in bytes.
 const maxEarlyInput = 64 << 10
-
-// awaitLogin blocks a viewer of a new terminal until logins are open, and shows why. It returns what the viewer has sent meanwhile, and fails
-// if the viewer leaves.
-func (d *daemon) awaitLogin(conn net.Conn) (early []byte, err error) {
-	shown := false
-	for {
-		_, m := d.current()
-		changed := d.logins.closed(m.GetIncarnation())
-		if changed == nil {
-			return early, nil
-		}
-		if !shown {
-			shown = true
-			if err := ptywire.Write(conn, ptywire.Output, []byte(waitingText+"\r\n")); err != nil {
-				return nil, err
-			}
-		}
-		if early, err = readUntil(conn, early, changed); err != nil {
-			return nil, err
-		}
-	}
-}
 
 // readUntil appends what arrives on a connection until a channel is closed.
 func readUntil(conn net.Conn, data []byte, end <-chan struct{}) ([]byte, error) {

@@ -11,7 +11,6 @@ import (
 	sshagent "golang.org/x/crypto/ssh/agent"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
-	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
 )
 
 // GitAgentEnv names the socket of the SSH agent that signs with the owner's key for git.
@@ -77,19 +76,9 @@ func (k *gitKeyring) RemoveAll() error               { return errFixed }
 func (k *gitKeyring) Lock([]byte) error              { return errFixed }
 func (k *gitKeyring) Unlock([]byte) error            { return errFixed }
 
-// server returns the client of the current connection with the server, or an error if there is none.
-func (d *daemon) server() (agentpbconnect.AgentServiceClient, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.client == nil {
-		return nil, errors.New("the workspace has no connection with its server now")
-	}
-	return d.client, nil
-}
-
 // gitKey asks the server for the owner's key for git.
-func (d *daemon) gitKey(ctx context.Context) (*agentpb.GitSSHKeyResponse, error) {
-	client, err := d.server()
+func (u *uplink) gitKey(ctx context.Context) (*agentpb.GitSSHKeyResponse, error) {
+	client, err := u.now()
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +87,4 @@ func (d *daemon) gitKey(ctx context.Context) (*agentpb.GitSSHKeyResponse, error)
 		return nil, fmt.Errorf("get git key: %w", err)
 	}
 	return answer.Msg, nil
-}
-
-func (d *daemon) setClient(client agentpbconnect.AgentServiceClient) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.client = client
 }

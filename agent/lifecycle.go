@@ -20,41 +20,6 @@ const (
 	stageCron  = "cron"
 )
 
-// start runs the start scripts of each build whose manifest arrives, and then its dev containers, until ctx ends. A new build ends the scripts
-// of the one before. start returns after the scripts have ended.
-func (d *daemon) start(ctx context.Context) {
-	var running sync.WaitGroup
-	end := func() {}
-	defer func() {
-		end()
-		running.Wait()
-	}()
-	var last *agentpb.ManifestResponse
-	for {
-		select {
-		case <-d.renewed:
-		case <-ctx.Done():
-			return
-		}
-		w, m := d.current()
-		if w == nil {
-			continue // a manifest that could not be used
-		}
-		if last != nil && m.GetIncarnation() <= last.GetIncarnation() {
-			continue
-		}
-		last = m
-		end()
-		running.Wait()
-		build, cancel := context.WithCancel(ctx)
-		end = cancel
-		running.Go(func() {
-			w.startBuild(build, m)
-			w.runDevcontainers(build, m)
-		})
-	}
-}
-
 // startBuild runs the start scripts of a build, unless they have run already.
 func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse) {
 	if before := w.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
@@ -85,16 +50,12 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 }
 
 // stop runs the stop scripts and reports the result. listening is set if the server still accepts reports.
-func (d *daemon) stop(ctx context.Context, listening bool) {
-	w, m := d.current()
-	if w == nil {
-		return
-	}
+func (w *workspace) stop(ctx context.Context, m *agentpb.ManifestResponse, listening bool) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	d.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN)
+	w.setLifecycle(agentpb.LifecycleState_LIFECYCLE_STATE_SHUTTING_DOWN)
 	failed, late := w.runStage(ctx, m, stageStop)
-	d.stopDevcontainers(ctx, listening)
+	w.stopDevcontainers(ctx, listening)
 	outcome := agentpb.LifecycleState_LIFECYCLE_STATE_OFF
 	switch {
 	case late:
@@ -102,24 +63,24 @@ func (d *daemon) stop(ctx context.Context, listening bool) {
 	case failed:
 		outcome = agentpb.LifecycleState_LIFECYCLE_STATE_SHUTDOWN_ERROR
 	}
-	d.setLifecycle(outcome)
+	w.setLifecycle(outcome)
 	if !listening {
 		return
 	}
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancelFlush()
 	// Both may fail: when the whole deployment stops, the server ends first.
-	if err := d.logs.Flush(flush); err != nil {
-		d.log.Warn("cannot send last logs", "err", err)
+	if err := w.logs.Flush(flush); err != nil {
+		w.log.Warn("cannot send last logs", "err", err)
 	}
-	if err := d.reports.flush(flush); err != nil {
-		d.log.Warn("cannot send last reports", "err", err)
+	if err := w.reports.flush(flush); err != nil {
+		w.log.Warn("cannot send last reports", "err", err)
 	}
 }
 
-func (d *daemon) setLifecycle(state agentpb.LifecycleState) {
-	d.log.Info("lifecycle", "state", state.String())
-	d.reports.add(report{lifecycle: &agentpb.LifecycleRequest{State: state, ChangedAt: timestamppb.Now()}})
+func (w *workspace) setLifecycle(state agentpb.LifecycleState) {
+	w.log.Info("lifecycle", "state", state.String())
+	w.reports.add(report{lifecycle: &agentpb.LifecycleRequest{State: state, ChangedAt: timestamppb.Now()}})
 }
 
 // runStage runs all scripts of a stage at once and reports each. At a start, it opens logins once the scripts that block them have ended.

@@ -13,8 +13,8 @@ import (
 
 // findLogin asks the server for the owner's login at a provider, or for an ID token. The agent caches no answer: the owner may unlink an account at
 // any time, and a token says what is so at the moment.
-func (d *daemon) findLogin(ctx context.Context, r login.Request) login.Answer {
-	client, err := d.server()
+func (u *uplink) findLogin(ctx context.Context, r login.Request) login.Answer {
+	client, err := u.now()
 	if err != nil {
 		return login.Answer{Error: err.Error()}
 	}

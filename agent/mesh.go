@@ -19,31 +19,6 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// Mesh is the agent's place in the mesh.
-type Mesh interface {
-	// Listen accepts connections to one of the agent's own ports.
-	Listen(port uint16) (net.Listener, error)
-	// HandleTCP and HandleUDP serve every other port, as tailnet.Node does.
-	HandleTCP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
-	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
-	// DialServer connects to the server's RPC port. The connection ends when another server replaces that one.
-	DialServer(ctx context.Context) (net.Conn, error)
-	// ServerHeard returns since when the coordinator connection leads to the server that DialServer connected to last, and when the connection
-	// last brought a sign of life. It returns zero times if there is no connection, or it leads to another server.
-	ServerHeard() (since, last time.Time)
-	// Reconnected blocks until the coordinator welcomes the agent again, which may mean that the server is back.
-	Reconnected(ctx context.Context) error
-	// RelayLatency returns the round trip to the home relay, 0 while unknown.
-	RelayLatency() time.Duration
-	// Measure returns the state of the peers and the round trips to them, as tailnet.Node does.
-	Measure(ctx context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus
-	// Done is closed when the server has refused the agent for good; Err returns the reason.
-	Done() <-chan struct{}
-	Err() error
-	// Close leaves the mesh.
-	Close() error
-}
-
 // Buffer sizes of one TCP connection, in bytes. They are small because a byte in flight takes several bytes of memory.
 const (
 	sendBuffer = 1 << 20

@@ -39,16 +39,16 @@ func monitored(m *agentpb.ManifestResponse) (out []monitor.Resource) {
 }
 
 // reportLevels reports the monitors, and goes on from the states that the server stores.
-func (d *daemon) reportLevels(all []monitor.Level) {
+func reportLevels(reports *reports, watcher *monitor.Watcher, all []monitor.Level) {
 	req := &agentpb.MonitorsRequest{}
 	for _, l := range all {
 		req.Levels = append(req.Levels, &agentpb.MonitorLevel{Volume: l.Volume, Over: l.Over, Percent: uint32(math.Floor(l.Percent))})
 	}
-	d.reports.add(report{levels: &levels{req, func(stored []*agentpb.MonitorLevel) {
+	reports.add(report{levels: &levels{req, func(stored []*agentpb.MonitorLevel) {
 		over := map[string]bool{}
 		for _, l := range stored {
 			over[l.GetVolume()] = l.GetOver()
 		}
-		d.monitors.Adopt(over)
+		watcher.Adopt(over)
 	}}})
 }

@@ -26,7 +26,6 @@ import (
 const (
 	protocolVersion = 1
 	apiVersion      = "2.0"
-	callTimeout     = 15 * time.Second
 	recertify       = 24 * time.Hour // how often another certificate of the SSH host key is asked for
 	maxAnswer       = 16 << 20       // bytes of one message of the server
 )
@@ -73,8 +72,8 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 		return false, err
 	}
 
-	d.setClient(client)
-	defer d.setClient(nil)
+	d.server.set(client)
+	defer d.server.set(nil)
 	stream := client.Connect(ctx)
 	if err := stream.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: d.hello(manifest)}}); err != nil {
 		return true, fmt.Errorf("say hello: %w", err)
@@ -94,7 +93,7 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	part(func() error { return d.renew(ctx, client, changed, hellos) })
 	part(func() error { return d.reports.run(ctx, client, d.log) })
 	part(func() error { return d.logs.Run(ctx, sender(client)) })
-	part(func() error { return d.visits.run(ctx, client, d.log) })
+	part(func() error { return d.connections.Run(ctx, client, d.log) })
 	wg.Wait()
 	return true, context.Cause(ctx)
 }

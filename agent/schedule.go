@@ -67,7 +67,7 @@ func (w *workspace) runSchedule(ctx context.Context, schedule cron.Schedule, s *
 		if time.Now().Before(next) {
 			continue
 		}
-		_, m := w.current()
+		m := w.latest.Load()
 		w.runScript(ctx, s, w.scriptEnvironment(m), stageCron)
 		next = schedule.Next(time.Now())
 	}

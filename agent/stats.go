@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/connlog"
 	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
@@ -47,17 +47,17 @@ const sessionTypeEnv = "CODER_SSH_SESSION_TYPE"
 func (s *stats) session(conn net.Conn, env *proc.Env) (end func()) {
 	switch kind, _ := env.Get(sessionTypeEnv); strings.ToLower(kind) {
 	case "vscode":
-		setKind(conn, agentpb.Connection_KIND_VSCODE)
+		connlog.SetKind(conn, agentpb.Connection_KIND_VSCODE)
 		return s.begin(kindVSCode)
 	case "jetbrains":
-		setKind(conn, agentpb.Connection_KIND_JETBRAINS)
+		connlog.SetKind(conn, agentpb.Connection_KIND_JETBRAINS)
 		return s.begin(kindJetBrains)
 	}
 	return func() {}
 }
 
-// counted wraps choose so that every connection counts as a forwarded port's, and is one of the visits.
-func (s *stats) counted(v *visits, choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+// counted wraps choose so that every connection counts as a forwarded port's, and is in the log.
+func (s *stats) counted(log *connlog.Log, choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 		serve, ok := choose(src, dst)
 		if !ok {
@@ -65,61 +65,34 @@ func (s *stats) counted(v *visits, choose func(src, dst netip.AddrPort) (func(ne
 		}
 		return func(conn net.Conn) {
 			defer s.begin(kindForward)()
-			serve(v.forwarded(conn, src.Addr(), dst.Port()))
+			serve(log.Forwarded(conn, src.Addr(), dst.Port()))
 		}, true
 	}
 }
 
-// listener records connections that end before the next report, and who visits.
+// listener records connections that end before the next report, and logs them.
 type listener struct {
 	net.Listener
-	stats  *stats
-	visits *visits
+	stats *stats
+	log   *connlog.Log
 }
 
 func (l listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil {
 		l.stats.ever.Store(true)
-		conn = l.visits.session(conn)
+		conn = l.log.Session(conn)
 	}
 	return conn, err
 }
 
 // request returns the current numbers. Every SSH connection has at least one session of some kind.
-func (s *stats) request(sshConns int, v *visits) *agentpb.StatsRequest {
+func (s *stats) request(sshConns int, log *connlog.Log) *agentpb.StatsRequest {
 	n := func(kind connectionKind) uint32 { return uint32(max(s.open[kind].Load(), 0)) }
 	ssh := max(int64(sshConns)-s.open[kindVSCode].Load()-s.open[kindJetBrains].Load(), 0)
+	in, out := log.Bytes()
 	return &agentpb.StatsRequest{
 		Ssh: uint32(ssh), Vscode: n(kindVSCode), Jetbrains: n(kindJetBrains), ReconnectingPty: n(kindTerminal), PortForward: n(kindForward),
-		RxBytes: uint64(v.in.Load()), TxBytes: uint64(v.out.Load()),
-	}
-}
-
-// reportStats reports the use of the workspace at each interval, if there is any, until ctx ends.
-func (d *daemon) reportStats(ctx context.Context) {
-	interval := d.opts.StatsInterval
-	if interval <= 0 {
-		interval = defaultStatsInterval
-	}
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	used := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		w, _ := d.current()
-		if w == nil {
-			continue
-		}
-		r := d.stats.request(w.ssh.Sessions(), d.visits)
-		now := r.GetSsh()+r.GetVscode()+r.GetJetbrains()+r.GetReconnectingPty()+r.GetPortForward() > 0
-		if d.stats.ever.Swap(false) || now || used {
-			d.reports.add(report{stats: r})
-		}
-		used = now
+		RxBytes: uint64(in), TxBytes: uint64(out),
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -11,14 +12,14 @@ import (
 const ProgramDirEnv = "CODER_AGENT_PROGRAM_DIR"
 
 // sweep removes the temporary folders that killed agents, start scripts and commands of this account left on this machine.
-func (d *daemon) sweep() {
+func sweep(log *slog.Logger) {
 	parents := []string{os.TempDir()}
 	if dir := os.Getenv(ProgramDirEnv); dir != "" && filepath.Dir(dir) != parents[0] {
 		parents = append(parents, filepath.Dir(dir))
 	}
 	for _, parent := range parents {
 		if err := scratch.Sweep(parent, os.Geteuid()); err != nil {
-			d.log.Warn("cannot remove temporary folders of ended agents", "err", err)
+			log.Warn("cannot remove temporary folders of ended agents", "err", err)
 		}
 	}
 }

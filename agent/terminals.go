@@ -9,9 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/agent/agentpb"
-	"github.com/codermesh/codermesh/v2/agent/proc"
-	"github.com/codermesh/codermesh/v2/agent/sshd"
 	"github.com/codermesh/codermesh/v2/agent/terminal"
 	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/ptywire"
@@ -22,14 +19,6 @@ const (
 	// terminalPatience bounds how long a viewer may take to send its request, and how long it then waits for the workspace.
 	terminalPatience = 30 * time.Second
 )
-
-// Terminals gives access to the terminals, which the keeper holds, because it outlives the agent's process, or else this process.
-type Terminals interface {
-	// Dial opens a connection for one viewer, whose first frame is a terminal.Start.
-	Dial() (net.Conn, error)
-	// Close ends the terminals of this process.
-	Close() error
-}
 
 // ownHolder holds the terminals in this process.
 type ownHolder struct{ *terminal.Holder }
@@ -98,18 +87,24 @@ func (d *daemon) terminal(conn net.Conn) error {
 	return nil
 }
 
-// startTerminal returns the request for a terminal, with what a new shell starts with.
-func (w *workspace) startTerminal(req ptywire.Request, m *agentpb.ManifestResponse) terminal.Start {
-	env := w.variables(m)
-	env.Set("TERM", "xterm-256color")
-	env.Set("COLORTERM", "truecolor")
-	dir := w.user.Existing(w.user.Directory(m.GetDirectory(), env))
-	s := terminal.Start{Request: req, Path: w.user.Shell, Env: env.List(), Directory: dir}
-	if req.Command != "" {
-		s.Args = proc.CommandArgs(w.user.Shell, req.Command)
-		return s
+// awaitLogin blocks a viewer of a new terminal until logins are open, and shows why. It returns what the viewer has sent meanwhile, and fails
+// if the viewer leaves.
+func (d *daemon) awaitLogin(conn net.Conn) (early []byte, err error) {
+	shown := false
+	for {
+		_, m := d.current()
+		changed := d.logins.closed(m.GetIncarnation())
+		if changed == nil {
+			return early, nil
+		}
+		if !shown {
+			shown = true
+			if err := ptywire.Write(conn, ptywire.Output, []byte(waitingText+"\r\n")); err != nil {
+				return nil, err
+			}
+		}
+		if early, err = readUntil(conn, early, changed); err != nil {
+			return nil, err
+		}
 	}
-	s.Args = proc.LoginArgs(w.user.Shell)
-	s.Banner = sshd.Banner(w.motd(m, env), w.user.Home, w.log)
-	return s
 }

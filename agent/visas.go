@@ -4,12 +4,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/agent/connlog"
 	"github.com/codermesh/codermesh/v2/agent/forward"
+	"github.com/codermesh/codermesh/v2/agent/visit"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/netio"
 	"github.com/codermesh/codermesh/v2/internal/visa"
@@ -23,28 +24,6 @@ const (
 	visaTimeout = 10 * time.Second
 )
 
-// regionVisit is a visitor's use of a port, a terminal or SSH through a region proxy. It ends when its newest visa has expired.
-type regionVisit struct {
-	until time.Time
-	end   *time.Timer
-	conns map[net.Conn]struct{}
-}
-
-// regionVisits are the visits that are open. A proxy's node chooses nothing about them: its address is part of the key.
-type regionVisits struct {
-	mu   sync.Mutex
-	open map[regionVisitID]*regionVisit
-}
-
-type regionVisitID struct {
-	proxy netip.Addr
-	visit uuid.UUID
-	port  uint16 // TCP; 0 for a terminal, SSH or UDP
-}
-
-// regionAddr is the address of a region proxy's node. The server records what comes from there, so visits do not.
-type regionAddr struct{ net.Addr }
-
 // serveRegion serves a connection of a region proxy.
 func (d *daemon) serveRegion(conn net.Conn) {
 	v, verb, ok := d.inspect(conn)
@@ -57,20 +36,20 @@ func (d *daemon) serveRegion(conn net.Conn) {
 		netio.Abort(conn)
 		return
 	}
-	id := regionVisitID{remote.Addr(), v.Visit, v.Port}
+	id := visit.ID{Proxy: remote.Addr(), Visit: v.Visit, Port: v.Port}
 	// A wrong clock, or a visa that was kept, does not prolong a visit.
 	until := time.Now().Add(visa.Lifetime)
 	if expires := time.Unix(v.Expires, 0).Add(visa.Leeway); expires.Before(until) {
 		until = expires
 	}
 	if verb == visa.Renew {
-		d.regionVisits.renew(id, until)
+		d.regionVisits.Renew(id, until)
 		conn.Close()
 		return
 	}
-	leave := d.regionVisits.enter(id, conn, until)
+	leave := d.regionVisits.Enter(id, conn, until)
 	defer leave()
-	conn = d.visits.counted(conn)
+	conn = d.connections.Counted(conn)
 	if v.Terminal {
 		d.serveTerminal(conn)
 		return
@@ -102,7 +81,7 @@ func (d *daemon) serveRegionSSH(conn net.Conn, service uint16) {
 	if service == meshport.SSH {
 		to = d.regionSSH
 	}
-	local, err := to.dial(regionAddr{conn.RemoteAddr()})
+	local, err := to.dial(connlog.RegionAddr{Addr: conn.RemoteAddr()})
 	if err != nil {
 		d.log.Debug("cannot pass ssh of a region proxy on", "err", err)
 		netio.Abort(conn)
@@ -135,64 +114,4 @@ func (d *daemon) inspect(conn net.Conn) (v visa.Visa, verb visa.Verb, ok bool) {
 func isNode(addr net.Addr, id uuid.UUID) bool {
 	at, err := netip.ParseAddrPort(addr.String())
 	return err == nil && at.Addr() == tailnet.Addr(id)
-}
-
-// enter adds a connection to a visit, which is cut when the visit ends. leave removes it.
-func (r *regionVisits) enter(id regionVisitID, conn net.Conn, until time.Time) (leave func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	x := r.open[id]
-	if x == nil {
-		if r.open == nil {
-			r.open = map[regionVisitID]*regionVisit{}
-		}
-		x = &regionVisit{conns: map[net.Conn]struct{}{}}
-		r.open[id] = x
-	}
-	x.conns[conn] = struct{}{}
-	r.prolong(id, x, until)
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(x.conns, conn)
-		if len(x.conns) == 0 && r.open[id] == x {
-			x.end.Stop()
-			delete(r.open, id)
-		}
-	}
-}
-
-func (r *regionVisits) renew(id regionVisitID, until time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if x := r.open[id]; x != nil {
-		r.prolong(id, x, until)
-	}
-}
-
-// prolong makes a visit last until a time, if it would end before. Called with mu held.
-func (r *regionVisits) prolong(id regionVisitID, x *regionVisit, until time.Time) {
-	if !until.After(x.until) {
-		return
-	}
-	x.until = until
-	if x.end != nil {
-		x.end.Stop()
-	}
-	x.end = time.AfterFunc(time.Until(until), func() { r.expire(id, x, until) })
-}
-
-func (r *regionVisits) expire(id regionVisitID, x *regionVisit, until time.Time) {
-	r.mu.Lock()
-	if !x.until.Equal(until) || r.open[id] != x {
-		r.mu.Unlock()
-		return // it was prolonged just now, or has ended
-	}
-	delete(r.open, id)
-	conns := x.conns
-	x.conns = nil
-	r.mu.Unlock()
-	for conn := range conns {
-		netio.Abort(conn)
-	}
 }

@@ -3,122 +3,76 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
 	"github.com/codermesh/codermesh/v2/agent/login"
+	"github.com/codermesh/codermesh/v2/agent/logship"
 	"github.com/codermesh/codermesh/v2/agent/proc"
 	"github.com/codermesh/codermesh/v2/agent/script"
+	"github.com/codermesh/codermesh/v2/agent/secretfiles"
 	"github.com/codermesh/codermesh/v2/agent/sshd"
+	"github.com/codermesh/codermesh/v2/agent/terminal"
 	"github.com/codermesh/codermesh/v2/agent/units"
+	"github.com/codermesh/codermesh/v2/internal/ptywire"
+	"github.com/codermesh/codermesh/v2/internal/usersecret"
 )
 
 // workspace is the part of the agent that needs a manifest: which workspace this is, and what it runs.
 type workspace struct {
-	*daemon
+	log     *slog.Logger
+	user    proc.User
+	url     *url.URL // the server's, as it works from here; nil means the manifest's
+	server  *uplink
+	reports *reports
+	logs    *logship.Queue
+	logins  *loginGate
+
 	state   *state
 	scripts *script.Runner
 	ssh     *sshd.Server
 	units   *units.Graph
-	files   *secretFiles
+	files   *secretfiles.Files
+	latest  atomic.Pointer[agentpb.ManifestResponse] // never nil once the daemon has the workspace
+
+	mu            sync.Mutex                  // guards the fields below
+	devcontainers map[uuid.UUID]*devContainer // of the last build whose start scripts have ended
 
 	// Sockets for programs in the workspace. Each is nil where it cannot be opened.
 	unitSocket, gitSocket, loginSocket *privateSocket
 	stopAnswers                        context.CancelFunc // cancels the sockets' unanswered requests
 }
 
-// accept applies a manifest. The first complete one makes the agent ready for sessions; a pending one changes nothing.
-func (d *daemon) accept(m *agentpb.ManifestResponse) error {
-	id, err := uuid.FromBytes(m.GetWorkspaceId())
-	if err != nil {
-		return fmt.Errorf("read manifest: workspace id: %w", err)
-	}
-	if m.GetPending() {
-		d.log.Info("waiting for the build to describe this agent completely", "incarnation", m.GetIncarnation())
-		return nil
-	}
-	w, before := d.current()
-	first := w == nil
-	if first {
-		if w, err = d.boot(id, m); err != nil {
-			return err
-		}
-	}
-	w.files.apply(m.GetSecrets()) // before scripts and sessions that may read them
-	d.mu.Lock()
-	if d.closing {
-		d.mu.Unlock()
-		if first {
-			err = w.close()
-		}
-		return errors.Join(errClosing, err)
-	}
-	d.workspace, d.manifest = w, m
-	d.mu.Unlock()
-	if first {
-		if d.opts.OwnProcess {
-			if err := os.Chdir(w.directory(m)); err != nil {
-				d.log.Info("workspace folder does not exist", "err", err)
-			}
-		}
-		close(d.booted)
-		for _, l := range []net.Listener{d.sessionListener, listener{d.sshClients, &d.stats, d.visits}} {
-			d.wg.Go(func() {
-				if err := w.ssh.Serve(l); err != nil {
-					d.log.Error("cannot accept ssh connections", "err", err)
-				}
-			})
-		}
-		d.wg.Go(func() { d.serveSSH(m) })
-	}
-	if !proto.Equal(withoutSecrets(before), withoutSecrets(m)) {
-		w.refresh(m)
-	}
-	d.renewed.Poke()
-	return nil
-}
-
-// withoutSecrets returns what of a manifest is acted on when it changes: sessions and scripts read secrets when they start, and each SSH client
-// gets the latest certificate.
-func withoutSecrets(m *agentpb.ManifestResponse) *agentpb.ManifestResponse {
-	m = proto.CloneOf(m)
-	if m != nil {
-		m.Secrets, m.SshHostCertificate = nil, nil
-	}
-	return m
-}
-
-var errClosing = errors.New("the agent is stopping")
-
-// boot makes the workspace from the first manifest.
-func (d *daemon) boot(id uuid.UUID, m *agentpb.ManifestResponse) (*workspace, error) {
-	w := &workspace{daemon: d}
+// open opens what the first manifest describes. The caller has set the fields above state. session counts an SSH session.
+func (w *workspace) open(id uuid.UUID, m *agentpb.ManifestResponse, opts Options, session func(net.Conn, *proc.Env) (end func())) error {
 	var err error
-	if w.ssh, err = sshd.New(sshd.Options{Logger: d.log, Environment: w.environment, Session: d.stats.session}); err != nil {
-		return nil, err
+	if w.ssh, err = sshd.New(sshd.Options{Logger: w.log, Environment: w.environment, Session: session}); err != nil {
+		return err
 	}
 	// By workspace and name, not by the agent's id, which every build may change.
-	w.state = openState(filepath.Join(d.opts.StateDir, id.String()+"-"+fileName(m.GetAgentName())), d.log)
-	w.files = openSecretFiles(w.user.Home, w.state)
-	w.scripts = script.New(script.Options{Logger: d.log, StateDir: w.state.dir, LogDir: d.opts.LogDir})
-	if err := os.MkdirAll(w.scripts.BinDir(), 0o700); err != nil {
-		d.log.Warn("cannot make folder for programs of scripts", "err", err)
-	}
-	unitFile := ""
+	w.state = openState(filepath.Join(opts.StateDir, id.String()+"-"+fileName(m.GetAgentName())), w.log)
+	unitFile, secretRecord := "", ""
 	if w.state.writable {
-		unitFile = filepath.Join(w.state.dir, "units.json")
+		unitFile, secretRecord = filepath.Join(w.state.dir, "units.json"), filepath.Join(w.state.dir, "secrets.json")
+	}
+	w.files = secretfiles.Open(w.user.Home, secretRecord, w.log)
+	w.scripts = script.New(script.Options{Logger: w.log, StateDir: w.state.dir, LogDir: opts.LogDir})
+	if err := os.MkdirAll(w.scripts.BinDir(), 0o700); err != nil {
+		w.log.Warn("cannot make folder for programs of scripts", "err", err)
 	}
 	w.units = units.New(unitFile, m.GetIncarnation())
 	w.openSockets()
-	return w, nil
+	return nil
 }
 
 // openSockets opens the sockets of the workspace's programs. Without them everything else works.
@@ -135,13 +89,13 @@ func (w *workspace) openSockets() {
 		w.log.Warn("scripts cannot wait for each other", "err", err)
 	}
 	w.gitSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "gitkey"), maxGitConns, w.log, func(conn net.Conn) {
-		serveGitKey(ctx, conn, w.gitKey)
+		serveGitKey(ctx, conn, w.server.gitKey)
 	})
 	if err != nil {
 		w.log.Warn("git cannot use the owner's key", "err", err)
 	}
 	w.loginSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "logins"), maxGitConns, w.log, func(conn net.Conn) {
-		if err := login.Serve(ctx, conn, w.findLogin); err != nil {
+		if err := login.Serve(ctx, conn, w.server.findLogin); err != nil {
 			w.log.Debug("cannot answer about logins", "err", err)
 		}
 	})
@@ -160,26 +114,6 @@ func (w *workspace) close() error {
 	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close(), w.state.close())
 }
 
-// refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks, monitors and schedules.
-func (w *workspace) refresh(m *agentpb.ManifestResponse) {
-	w.setMetadata(m)
-	w.units.NextBuild(m.GetIncarnation())
-	d := w.daemon
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stopDuties != nil {
-		d.stopDuties()
-	}
-	if d.closing {
-		return
-	}
-	var ctx context.Context
-	ctx, d.stopDuties = context.WithCancel(context.Background())
-	d.wg.Go(func() { d.checkHealth(ctx, m.GetApps()) })
-	d.wg.Go(func() { d.monitors.Watch(ctx, monitored(m), d.reportLevels) })
-	d.wg.Go(func() { w.runSchedules(ctx, m) })
-}
-
 // fileName replaces all characters but letters, digits, - and _.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
@@ -192,7 +126,7 @@ func fileName(name string) string {
 
 // environment returns what a session starts with.
 func (w *workspace) environment() sshd.Environment {
-	_, m := w.current()
+	m := w.latest.Load()
 	env := w.variables(m)
 	return sshd.Environment{
 		User: w.user, Env: env.List(), Directory: w.user.Directory(m.GetDirectory(), env),
@@ -228,12 +162,8 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env.Set("CODER_WORKSPACE_NAME", m.GetWorkspaceName())
 	env.Set("CODER_WORKSPACE_AGENT_NAME", m.GetAgentName())
 	env.Set("CODER_WORKSPACE_OWNER_NAME", m.GetOwnerName())
-	url := m.GetAccessUrl()
-	if w.opts.URL != nil {
-		url = w.opts.URL.String() // which works from here
-	}
-	env.Set("CODER_AGENT_URL", strings.TrimRight(url, "/")+"/") // modules append "api/v2/…"
-	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1")         // code-server opens the folder, not its welcome page
+	env.Set("CODER_AGENT_URL", w.addressOf(m))          // modules append "api/v2/…"
+	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1") // code-server opens the folder, not its welcome page
 	if w.unitSocket != nil {
 		env.Set(units.SocketEnv, w.unitSocket.path)
 	}
@@ -255,6 +185,27 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	path, _ := env.Get("PATH")
 	env.Set("PATH", searchPath(path, w.scripts.BinDir(), programDir()))
 	return env
+}
+
+// addressOf returns the server's address, as it works from here, with a slash at its end.
+func (w *workspace) addressOf(m *agentpb.ManifestResponse) string {
+	address := m.GetAccessUrl()
+	if w.url != nil {
+		address = w.url.String()
+	}
+	return strings.TrimRight(address, "/") + "/"
+}
+
+// serverURL is addressOf the latest manifest.
+func (w *workspace) serverURL() string { return w.addressOf(w.latest.Load()) }
+
+// setSecrets sets the variables of the owner's secrets. Values are taken as they are: a dollar sign in a password means nothing.
+func setSecrets(env *proc.Env, secrets []*agentpb.Secret) {
+	for _, s := range secrets {
+		if name, value := s.GetEnvName(), string(s.GetValue()); usersecret.CheckEnv(name) == "" && proc.AcceptEnv(name, value) {
+			env.Set(name, value)
+		}
+	}
 }
 
 // setGit makes git use the owner's key and logins. GIT_SSH_VARIANT saves git from probing the program at every call.
@@ -301,4 +252,20 @@ func searchPath(path, first, last string) string {
 		dirs = append(dirs, last)
 	}
 	return strings.Join(dirs, string(filepath.ListSeparator))
+}
+
+// startTerminal returns the request for a terminal, with what a new shell starts with.
+func (w *workspace) startTerminal(req ptywire.Request, m *agentpb.ManifestResponse) terminal.Start {
+	env := w.variables(m)
+	env.Set("TERM", "xterm-256color")
+	env.Set("COLORTERM", "truecolor")
+	dir := w.user.Existing(w.user.Directory(m.GetDirectory(), env))
+	s := terminal.Start{Request: req, Path: w.user.Shell, Env: env.List(), Directory: dir}
+	if req.Command != "" {
+		s.Args = proc.CommandArgs(w.user.Shell, req.Command)
+		return s
+	}
+	s.Args = proc.LoginArgs(w.user.Shell)
+	s.Banner = sshd.Banner(w.motd(m, env), w.user.Home, w.log)
+	return s
 }

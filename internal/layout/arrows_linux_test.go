@@ -42,10 +42,10 @@ var floors = []struct {
 		marks log error state diagnostic resources tags params removed agents plan support output changes
 		folder lost watch apps rehearsal presets
 	`},
-	{"agent", 22, `
-		mesh blocking reports daemon apphealth state secrets pulse visits system_unix sweep socket ssh
-		gitkey logins agent stats api monitors workspace rpc devcontainers terminals visas lifecycle
-		schedule
+	{"agent", 0, `
+		options uplink blocking reports apphealth monitors state localconns stats socket pulse
+		gitkey logins sweep system_unix devcontainer workspace devcontainers lifecycle schedule api daemon
+		metadata terminals ssh visas manifest rpc mesh run agent
 	`},
 }
 

@@ -1,4 +1,4 @@
-package agent
+package visit
 
 import (
 	"errors"
@@ -15,16 +15,16 @@ import (
 )
 
 // A visit's connections are cut when its newest visa expires, and no others are.
-func TestRegionVisits(t *testing.T) {
+func TestVisits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var r regionVisits
-		id := regionVisitID{netip.MustParseAddr("fd7a:115c:a1e0::1"), uuid.New(), 8080}
-		other := regionVisitID{netip.MustParseAddr("fd7a:115c:a1e0::2"), id.visit, 8080}
-		open := func(id regionVisitID, lifetime time.Duration) (peer net.Conn, leave func()) {
+		var r Set
+		id := ID{netip.MustParseAddr("fd7a:115c:a1e0::1"), uuid.New(), 8080}
+		other := ID{netip.MustParseAddr("fd7a:115c:a1e0::2"), id.Visit, 8080}
+		open := func(id ID, lifetime time.Duration) (peer net.Conn, leave func()) {
 			peer, conn := net.Pipe()
 			t.Cleanup(func() { peer.Close() })
-			return peer, r.enter(id, conn, time.Now().Add(lifetime))
+			return peer, r.Enter(id, conn, time.Now().Add(lifetime))
 		}
 		ended := func(peer net.Conn) bool {
 			t.Helper()
@@ -37,8 +37,8 @@ func TestRegionVisits(t *testing.T) {
 		a, leaveA := open(id, visa.Lifetime)
 		b, leaveB := open(other, visa.Lifetime)
 		time.Sleep(visa.Lifetime - time.Second)
-		r.renew(id, time.Now().Add(visa.Lifetime))
-		r.renew(id, time.Now()) // an older visa shortens nothing
+		r.Renew(id, time.Now().Add(visa.Lifetime))
+		r.Renew(id, time.Now()) // an older visa shortens nothing
 		time.Sleep(2 * time.Second)
 		if ended(a) || !ended(b) {
 			t.Error("after a renewal: the wrong visit has ended")

@@ -1,6 +1,6 @@
 //go:build linux
 
-package agent
+package secretfiles
 
 import (
 	"bytes"
@@ -11,21 +11,24 @@ import (
 	"testing"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
-	"github.com/codermesh/codermesh/v2/agent/proc"
 )
 
 // home is a home folder with an agent's secrets.
 type home struct {
-	t     *testing.T
-	dir   string
-	state *state
-	log   bytes.Buffer
+	t      *testing.T
+	dir    string
+	record string
+	log    bytes.Buffer
 }
 
 func newHome(t *testing.T) *home {
 	h := &home{t: t, dir: t.TempDir()}
-	h.state = openState(filepath.Join(t.TempDir(), "state"), slog.New(slog.NewTextHandler(&h.log, nil)))
+	h.record = filepath.Join(t.TempDir(), "secrets.json")
 	return h
+}
+
+func (h *home) open() *Files {
+	return Open(h.dir, h.record, slog.New(slog.NewTextHandler(&h.log, nil)))
 }
 
 // apply is what an agent does that has just started, or got another manifest.
@@ -34,7 +37,7 @@ func (h *home) apply(pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		secrets = append(secrets, &agentpb.Secret{Name: "s", FilePath: pairs[i], Value: []byte(pairs[i+1])})
 	}
-	openSecretFiles(h.dir, h.state).apply(secrets)
+	h.open().Apply(secrets)
 }
 
 func (h *home) write(name, text string) {
@@ -182,24 +185,12 @@ func TestSecretFilesAfterACrash(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	h.apply("~/token", "old")
-	f := openSecretFiles(h.dir, h.state)
+	f := h.open()
 	f.wrote["token"] = append(f.wrote["token"], "sum of the new value, which was not written")
 	f.save()
 	h.apply("~/token", "newer")
 	h.want("token", "newer")
 	if got := h.files(); got != "token" {
 		t.Errorf("left: %s", got)
-	}
-}
-
-func TestSecretVariables(t *testing.T) {
-	t.Parallel()
-	env := proc.NewEnv([]string{"PATH=/bin", "TOKEN=template's", "HOME=/home/ann"})
-	setSecrets(env, []*agentpb.Secret{
-		{EnvName: "TOKEN", Value: []byte("pa$HOME${PATH}$$")}, {EnvName: "PATH", Value: []byte("/evil")}, {EnvName: "CODER_X", Value: []byte("x")},
-		{EnvName: "LD_PRELOAD", Value: []byte("x")}, {EnvName: "A=B", Value: []byte("x")}, {EnvName: "NUL", Value: []byte("a\x00b")}, {Value: []byte("x")},
-	})
-	if got, want := strings.Join(env.List(), " "), "PATH=/bin TOKEN=pa$HOME${PATH}$$ HOME=/home/ann"; got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -1,4 +1,5 @@
-package agent
+// Package secretfiles keeps the files of the owner's secrets in the home folder.
+package secretfiles
 
 import (
 	"crypto/rand"
@@ -18,24 +19,14 @@ import (
 	"time"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
-	"github.com/codermesh/codermesh/v2/agent/proc"
 	"github.com/codermesh/codermesh/v2/internal/usersecret"
 )
 
-// setSecrets sets the variables of the owner's secrets. Values are taken as they are: a dollar sign in a password means nothing.
-func setSecrets(env *proc.Env, secrets []*agentpb.Secret) {
-	for _, s := range secrets {
-		if name, value := s.GetEnvName(), string(s.GetValue()); usersecret.CheckEnv(name) == "" && proc.AcceptEnv(name, value) {
-			env.Set(name, value)
-		}
-	}
-}
-
-// secretFiles keeps the files of the owner's secrets: it writes them when a manifest has them, and removes them when one has them no
+// Files keeps the files of the owner's secrets: it writes them when a manifest has them, and removes them when one has them no
 // longer. It records what it wrote, so that it never removes or replaces a file that someone else has written. One goroutine uses it.
-type secretFiles struct {
+type Files struct {
 	home   string
-	record string // path of the record; "" if the state folder is not writable
+	record string // path of the record; "" for none
 	log    *slog.Logger
 	now    func() time.Time
 
@@ -43,12 +34,12 @@ type secretFiles struct {
 	wrote map[string][]string
 }
 
-func openSecretFiles(home string, s *state) *secretFiles {
-	f := &secretFiles{home: home, log: s.log, now: time.Now, wrote: map[string][]string{}}
-	if !s.writable {
+// Open reads from the file record what an earlier agent wrote. If record is empty, this one does not record what it writes either.
+func Open(home, record string, log *slog.Logger) *Files {
+	f := &Files{home: home, record: record, log: log, now: time.Now, wrote: map[string][]string{}}
+	if record == "" {
 		return f
 	}
-	f.record = filepath.Join(s.dir, "secrets.json")
 	data, err := os.ReadFile(f.record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f
@@ -65,9 +56,9 @@ func openSecretFiles(home string, s *state) *secretFiles {
 	return f
 }
 
-// apply makes the files those of a manifest's secrets. A file that cannot be written or removed is logged, and tried again with the next
+// Apply makes the files those of a manifest's secrets. A file that cannot be written or removed is logged, and tried again with the next
 // manifest.
-func (f *secretFiles) apply(secrets []*agentpb.Secret) {
+func (f *Files) Apply(secrets []*agentpb.Secret) {
 	want := map[string]*agentpb.Secret{}
 	for _, s := range secrets {
 		if s.GetFilePath() == "" {
@@ -107,17 +98,24 @@ func (f *secretFiles) apply(secrets []*agentpb.Secret) {
 	f.save()
 }
 
-func (f *secretFiles) save() {
+func (f *Files) save() {
 	if f.record == "" {
 		return
 	}
-	if err := writeJSON(f.record, f.wrote); err != nil {
+	data, err := json.Marshal(f.wrote)
+	if err == nil {
+		err = os.WriteFile(f.record+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(f.record+".new", f.record)
+	}
+	if err != nil {
 		f.log.Warn("cannot record which files of secrets were written", "err", err)
 	}
 }
 
 // remove removes a file unless its content is not what the agent wrote.
-func (f *secretFiles) remove(root *os.Root, rel string) error {
+func (f *Files) remove(root *os.Root, rel string) error {
 	sum, err := fileSum(root, rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -133,7 +131,7 @@ func (f *secretFiles) remove(root *os.Root, rel string) error {
 
 // write puts a value into a file that only this account can read, completely or not at all. A file that the agent did not write is moved
 // aside first.
-func (f *secretFiles) write(root *os.Root, rel string, value []byte) error {
+func (f *Files) write(root *os.Root, rel string, value []byte) error {
 	digest := sha256.Sum256(value)
 	after := hex.EncodeToString(digest[:])
 	before, err := fileSum(root, rel)

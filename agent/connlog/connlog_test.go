@@ -1,0 +1,114 @@
+package connlog_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/agentpb/agentpbconnect"
+	"github.com/codermesh/codermesh/v2/agent/connlog"
+)
+
+// server stores reports, unless it is away.
+type server struct {
+	agentpbconnect.AgentServiceClient
+	away    bool
+	reports []*agentpb.ConnectionsRequest
+}
+
+func (s *server) Connections(_ context.Context, r *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
+	if s.away {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
+	}
+	s.reports = append(s.reports, r.Msg)
+	return connect.NewResponse(&agentpb.ConnectionsResponse{}), nil
+}
+
+// take returns the connections that were reported since the last call.
+func (s *server) take() (all []*agentpb.Connection) {
+	for _, r := range s.reports {
+		all = append(all, r.GetConnections()...)
+	}
+	s.reports = nil
+	return all
+}
+
+// TestPorts checks that the connections to one port are one entry, which ends a while after the last of them, with the time of that, and that
+// a server that was away learns of it.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := connlog.New(func(netip.Addr) (agentpb.Path_Way, string) { return agentpb.Path_WAY_DIRECT, "192.0.2.1:41641" })
+		defer log.Close()
+		s := &server{}
+		run := func() (stop func() error) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- log.Run(ctx, s, slog.New(slog.DiscardHandler)) }()
+			return func() error { cancel(); return <-ended }
+		}
+		stop := run()
+		peer := netip.MustParseAddr("fd7a:115c:a1e0::1")
+		open := func(port uint16) net.Conn {
+			conn, other := net.Pipe()
+			t.Cleanup(func() { other.Close() })
+			return log.Forwarded(conn, peer, port)
+		}
+		first := open(8080)
+		time.Sleep(time.Minute) // of the bubble's clock
+		if all := s.take(); len(all) != 1 || all[0].GetPort() != 8080 || all[0].GetDisconnectedAt() != nil || all[0].GetEndpoint() != "192.0.2.1:41641" {
+			t.Fatalf("an open port: %v", all)
+		}
+		second := open(8080)
+		first.Close()
+		time.Sleep(time.Minute)
+		if all := s.take(); len(all) != 0 {
+			t.Errorf("one of two connections has ended: %v", all)
+		}
+		s.away = true
+		second.Close()
+		at := time.Now()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if err := stop(); err == nil || errors.Is(err, context.Canceled) {
+			t.Errorf("a report while the server is away: %v", err)
+		}
+		s.away = false
+		stop = run()
+		time.Sleep(time.Minute)
+		if all := s.take(); len(all) != 1 || !all[0].GetDisconnectedAt().AsTime().Equal(at) || all[0].GetReason() != "closed by the workspace" {
+			t.Errorf("the port's end: %v, want %s", all, at)
+		}
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRegions checks that connections of region proxies, which the server records, are not in the log.
+func TestRegions(t *testing.T) {
+	t.Parallel()
+	log := connlog.New(nil)
+	conn, other := net.Pipe()
+	defer other.Close()
+	defer conn.Close()
+	visitor := from{conn, connlog.RegionAddr{Addr: conn.RemoteAddr()}}
+	if got := log.Session(visitor); got != net.Conn(visitor) {
+		t.Errorf("a visitor's connection is %T", got)
+	}
+}
+
+type from struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (f from) RemoteAddr() net.Addr { return f.addr }
