@@ -71,10 +71,11 @@ type Options struct {
 	DB     *database.DB
 	// AccessURL is how users and workspaces reach the server.
 	AccessURL *url.URL
-	// WildcardHost and NoPathApps are as in apps.Options.
+	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's default. Empty: none.
 	WildcardHost string
-	NoPathApps   bool
-	// Evaluate is as in templates.Options.
+	// NoPathApps refuses apps by path.
+	NoPathApps bool
+	// Evaluate answers a template's form, which may take as long as Terraform does. Nil: every form is unknown.
 	Evaluate func(context.Context, templates.Question) (templates.Answer, error)
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
@@ -83,9 +84,9 @@ type Options struct {
 	SSHAccess string
 	// SSHNoAutostart keeps the gateway from starting stopped workspaces for their owners.
 	SSHNoAutostart bool
-	// MaxSSHKeyLifetime is as MaxLifetime in sshkeys.Options.
+	// MaxSSHKeyLifetime is how long an SSH key of a user signs in after it was added. 0: no limit.
 	MaxSSHKeyLifetime time.Duration
-	// SSHKeyRegions is as Regions in sshkeys.Options.
+	// SSHKeyRegions are the region proxies at which a new SSH key may sign in, unless its user says otherwise.
 	SSHKeyRegions []string
 	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard gateway. WireGuardAccess is the host
 	// and port at which devices reach it.
@@ -94,20 +95,20 @@ type Options struct {
 	Resolvers func() ([]string, error)
 	// WireGuardNoDNSForward keeps the gateway from asking the server's resolvers about names outside of the mesh.
 	WireGuardNoDNSForward bool
-	// MaxDeviceLifetime is as MaxLifetime in devices.Options.
+	// MaxDeviceLifetime is the longest time that a device may connect. 0 means devices.DefaultMaxLifetime.
 	MaxDeviceLifetime time.Duration
 	// ReplicaURL is where the deployment's other servers reach this one, and no other. Nil means the address of HTTP, or of TLS without it.
 	ReplicaURL *url.URL
 	// DrainDelay is how long Stop keeps serving new connections while /healthz reports that the server is draining, so that a load balancer
 	// notices. It applies only if the deployment has other servers.
 	DrainDelay time.Duration
-	// STUNAddress is as in mesh.Options.
+	// STUNAddress is the UDP address that answers STUN. Empty: mesh.DefaultSTUNAddress, or any free port if that is taken. "off": none.
 	STUNAddress string
 	// CacheDir keeps what can be made again: unpacked binaries.
 	CacheDir string
 	// StateDir keeps the journals of the built-in provisioners.
 	StateDir string
-	// SlowDatabase is as in health.Options.
+	// SlowDatabase is how long a round trip to the database may take before the health report warns. 0 means health.DefaultSlowDatabase.
 	SlowDatabase time.Duration
 	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
 	Executors []job.Executor
@@ -115,51 +116,48 @@ type Options struct {
 	Concerns []string
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
 	ProvisionerPSK secret.Token
-	// ProvisionerGrace is as Grace in jobs.Options.
+	// ProvisionerGrace is how long a job waits for its provisioner to come back. 0 means jobs.DefaultGrace.
 	ProvisionerGrace time.Duration
-	// StateRetention and JobRetention are as States and Jobs in retention.Options.
-	StateRetention int
-	JobRetention   time.Duration
-	// AuditRetention and ConnectionRetention are as Audit and Connections in retention.Options.
-	AuditRetention, ConnectionRetention time.Duration
-	// BuildRetention, KeyRetention and AgentLogRetention are as Builds, Keys and AgentLogs in retention.Options.
-	BuildRetention, KeyRetention, AgentLogRetention time.Duration
+	// Retention says how long old data is kept. The zero value keeps all.
+	Retention retention.Limits
 	// AuditStream receives the audit log as JSON lines while the server runs. Nil: nothing does.
 	AuditStream io.Writer
 	// States holds the keys that Terraform's states, and users' tokens of other services, are encrypted with. Required.
 	States *keyring.Ring
 	// Lifetimes are those of sessions and tokens. The zero value means the defaults.
 	Lifetimes users.Lifetimes
-	// SCIMToken is as Token in scim.Options.
+	// SCIMToken is what the identity provider's SCIM client sends. Empty: no SCIM.
 	SCIMToken secret.Token
 	// ExternalAuth are the services that users link accounts of.
 	ExternalAuth []extauth.Provider
 	// OIDC and GitHub are the identity providers that users sign in at; nil for none.
 	OIDC   *signin.OIDC
 	GitHub *signin.GitHub
-	// ClaimSync is as Initial in idpsync.Options.
+	// ClaimSync says which claims decide about organizations, groups and roles, until settings replace it. The zero value syncs nothing.
 	ClaimSync idpsync.Initial
 	// OnlyOwnersUsePasswords refuses the passwords of all others.
 	OnlyOwnersUsePasswords bool
-	// Mailer is as in signin.Options. Nil: the mail of Notifications, if there is one.
+	// Mailer sends one-time passcodes. Nil: the mail of Notifications does, if there is one; else users cannot reset their passwords.
 	Mailer signin.Mailer
 	// Notifications says how users are notified. The zero value means in their inboxes only.
 	Notifications notifications.Config
-	// WebhookNetworks is as Allowed in webhooks.Options.
+	// WebhookNetworks are networks that webhooks may be in although they are reserved for the server's host or network.
 	WebhookNetworks []netip.Prefix
 	// Proxies are the reverse proxies that may name the client's address.
 	Proxies clientaddr.Proxies
 	// Settings are what the operator has set, without the values of secrets, for owners to read.
 	Settings []sdk.DeploymentOption
-	// Presentation is as in users.Options. TermsOfServiceURL is as in signin.Options.
-	Presentation      users.Presentation
+	// Presentation is what the operator tells users and their programs.
+	Presentation users.Presentation
+	// TermsOfServiceURL leads to terms that users accept on the sign-in page. Empty: none.
 	TermsOfServiceURL string
-	// SetupCode is as in users.Options. Empty: one that all servers of the deployment derive.
+	// SetupCode is what the sender of the first user must know. Empty: one that all servers of the deployment derive.
 	SetupCode secret.Token
-	// TrustedHosts are names of the server besides those that hosts.New knows, and Certified is as in hosts.Options.
+	// TrustedHosts are names of the server besides those that hosts.New knows.
 	TrustedHosts []string
-	Certified    func(name string) bool
-	// RequestsPerMinute is as in httpapi.Options.
+	// Certified reports whether the server holds a certificate for a name. Nil: for none.
+	Certified func(name string) bool
+	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. 0: no limit.
 	RequestsPerMinute int
 	// Transport keeps browsers on HTTPS. RedirectPages sends browsers from other addresses to AccessURL.
 	Transport     httpapi.Transport
@@ -170,14 +168,15 @@ type Options struct {
 	QuietHours string
 	// FixedQuietHours denies users their own quiet hours.
 	FixedQuietHours bool
-	// Announcer and Now are as in workspaces.Options. If Announcer is nil, announcements become notifications.
+	// Announcer carries announcements of stops and deletions to users. Nil: they become notifications.
 	Announcer workspaces.Announcer
-	Now       func() time.Time
+	// Now is the clock of schedules and of identity tokens. Nil means time.Now.
+	Now func() time.Time
 	// Metrics gets the server's metrics. Nil: nothing does.
 	Metrics prometheus.Registerer
 	// Tracer records requests and jobs. Nil records nothing.
 	Tracer trace.TracerProvider
-	// StrictAudit is as in httpapi.Options.
+	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records and counts them.
 	StrictAudit bool
 }
 

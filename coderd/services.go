@@ -192,12 +192,7 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 		QuietHours: g.quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now,
 		Notifications: g.told,
 	})
-	s.Retention = retention.New(retention.Options{
-		DB: opts.DB, Logger: opts.Logger, States: opts.StateRetention, Jobs: opts.JobRetention,
-		Audit:       opts.AuditRetention,
-		Connections: opts.ConnectionRetention, Builds: opts.BuildRetention, Keys: opts.KeyRetention,
-		AgentLogs: opts.AgentLogRetention,
-	})
+	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, Limits: opts.Retention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.AccessURL); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type RunOptions struct {
 	URL *url.URL
 	// Header returns the headers of a connection to the coordinator: credential, name and tags. Required.
 	Header func(context.Context) (http.Header, error)
-	// HTTPClient and TLS are as in client.Options.
+	// HTTPClient and TLS are used for the coordinator's websocket, TLS also for relays. Nil means the defaults.
 	HTTPClient *http.Client
 	TLS        *tls.Config
 	// RelayOnly turns off direct paths.

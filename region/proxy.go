@@ -51,9 +51,10 @@ type Options struct {
 	URL *url.URL
 	// Listener serves the relay, over HTTP or HTTPS. Run closes it.
 	Listener net.Listener
-	// TrustedHosts and Certified are as Trusted and Certified in hosts.Options.
+	// TrustedHosts are further names of the proxy, which hosts.Parse has checked.
 	TrustedHosts []string
-	Certified    func(name string) bool
+	// Certified reports whether the proxy holds a certificate for a name. Nil: for none.
+	Certified func(name string) bool
 	// Proxies are the reverse proxies that may name the visitor's address.
 	Proxies clientaddr.Proxies
 	// STUNAddress is the UDP address that answers STUN. Empty means none.

@@ -31,30 +31,27 @@ import (
 
 // configuration is what the settings of a server amount to: checked values and open addresses. Its owner closes it.
 type configuration struct {
-	keys     *keyring.Ring
-	keepKeys func() error // as in serverOptions.keyring
-	proxies  clientaddr.Proxies
-	// webhookNetworks are as in coderd.Options.
+	keys            *keyring.Ring
+	keepKeys        func() error // as in serverOptions.keyring
+	proxies         clientaddr.Proxies
 	webhookNetworks []netip.Prefix
-	// trustedHosts are as in coderd.Options.
-	trustedHosts []string
-	logins       []extauth.Provider
-	listeners    *listeners
-	metrics      *daemon.Metrics // nil without metrics
-	profiles     *daemon.Private // nil without profiles
-	source       database.Source
-	accessURL    *url.URL
-	replicaURL   *url.URL
-	sshAccess    string // as in coderd.Options
-
-	wireGuardAccess string // as in coderd.Options
-	wildcard        string
-	transport       httpapi.Transport
-	oidc            *signin.OIDC
-	github          *signin.GitHub
-	claimSync       idpsync.Initial
-	notified        notifications.Config
-	presentation    users.Presentation
+	trustedHosts    []string
+	logins          []extauth.Provider
+	listeners       *listeners
+	metrics         *daemon.Metrics // nil without metrics
+	profiles        *daemon.Private // nil without profiles
+	source          database.Source
+	accessURL       *url.URL
+	replicaURL      *url.URL
+	// sshAccess and wireGuardAccess are where users reach the gateways.
+	sshAccess, wireGuardAccess string
+	wildcard                   string
+	transport                  httpapi.Transport
+	oidc                       *signin.OIDC
+	github                     *signin.GitHub
+	claimSync                  idpsync.Initial
+	notified                   notifications.Config
+	presentation               users.Presentation
 }
 
 // configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only what follows from

@@ -42,7 +42,7 @@ type terraformOptions struct {
 	readable  []string
 	files     []string // NAME=PATH
 	hidden    []string // files and folders, see hide
-	// mayRunUnconfined is as in terraform.Options.
+	// mayRunUnconfined is called before each job that this machine cannot confine; its error fails the job.
 	mayRunUnconfined func(context.Context) error
 	metrics          prometheus.Registerer // of a single executor; nil registers none
 }

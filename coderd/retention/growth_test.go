@@ -17,10 +17,9 @@ import (
 
 const day = 24 * time.Hour
 
-func newService(t *testing.T, w *coderdtest.Server, opts retention.Options) *retention.Service {
+func newService(t *testing.T, w *coderdtest.Server, limits retention.Limits) *retention.Service {
 	t.Helper()
-	opts.DB, opts.Logger = w.DB, slog.New(slog.DiscardHandler)
-	s := retention.New(opts)
+	s := retention.New(retention.Options{DB: w.DB, Logger: slog.New(slog.DiscardHandler), Limits: limits})
 	t.Cleanup(s.Stop)
 	return s
 }
@@ -62,18 +61,18 @@ func TestBuilds(t *testing.T) {
 	w.Exec(`INSERT INTO workspace_build_parameters (workspace_build_id, name, value) SELECT id, 'size', 'large' FROM workspace_builds`)
 	w.Exec(`UPDATE provisioner_jobs SET completed_at = now() - interval '400 days' WHERE id IN (SELECT job_id FROM workspace_builds WHERE workspace_id = $1 AND build_number <> 4)`, ws.ID)
 
-	run(t, newService(t, w, retention.Options{Builds: 365 * day})) // keeps all states
+	run(t, newService(t, w, retention.Limits{Builds: 365 * day})) // keeps all states
 	if got := numbers(t, w, ws.ID); len(got) != 15 {
 		t.Errorf("builds with a state were removed: %v are left", got)
 	}
-	run(t, newService(t, w, retention.Options{States: 3})) // keeps all builds
+	run(t, newService(t, w, retention.Limits{States: 3})) // keeps all builds
 	if got := numbers(t, w, ws.ID); len(got) != 15 {
 		t.Errorf("builds were removed although all are kept: %v are left", got)
 	}
 	// The state of a build outside the newest three is there although it is old: an operator may have put it there.
 	w.Exec(`UPDATE workspace_builds SET state = 'x' WHERE workspace_id = $1 AND build_number = 2`, ws.ID)
 	for range 2 {
-		run(t, newService(t, w, retention.Options{Builds: 365 * day}))
+		run(t, newService(t, w, retention.Limits{Builds: 365 * day}))
 		if diff := cmp.Diff([]int32{2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, numbers(t, w, ws.ID)); diff != "" {
 			t.Errorf("builds (-want +got):\n%s", diff)
 		}
@@ -116,7 +115,7 @@ func TestBuildsOfMany(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM provisioner_jobs WHERE id = (SELECT job_id FROM workspace_builds WHERE workspace_id = $1 AND build_number = 1) FOR UPDATE`, ws.ID); err != nil {
 		t.Fatal(err)
 	}
-	run(t, newService(t, w, retention.Options{States: 1, Builds: 365 * day}))
+	run(t, newService(t, w, retention.Limits{States: 1, Builds: 365 * day}))
 	if diff := cmp.Diff([]int32{1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, numbers(t, w, ws.ID)); diff != "" {
 		t.Errorf("builds (-want +got):\n%s", diff)
 	}
@@ -135,7 +134,7 @@ func TestAgentLogs(t *testing.T) {
 		VALUES ($1, $1, $2, 1, 'gone', 'linux', 'amd64', 104, now() - interval '30 days', now() - interval '9 days', now() - interval '8 days')`, old, ws.ID)
 	w.Exec(`INSERT INTO workspace_agent_logs (agent_id, log_source_id, created_at, level, output) VALUES ($1, $1, now(), 'info', 'line')`, old)
 	lines := func() int { return count(t, w, `SELECT count(*) FROM workspace_agent_logs WHERE agent_id = $1`, old) }
-	s := newService(t, w, retention.Options{AgentLogs: 7 * day})
+	s := newService(t, w, retention.Limits{AgentLogs: 7 * day})
 	kept := func(when string) {
 		t.Helper()
 		run(t, s)
@@ -154,7 +153,7 @@ func TestAgentLogs(t *testing.T) {
 	w.Exec(`UPDATE workspace_agents SET disconnected_at = now() - interval '6 days' WHERE id = $1`, old)
 	kept("less than seven days after the agent left")
 	w.Exec(`UPDATE workspace_agents SET disconnected_at = now() - interval '8 days' WHERE id = $1`, old)
-	run(t, newService(t, w, retention.Options{}))
+	run(t, newService(t, w, retention.Limits{}))
 	if lines() != 1 {
 		t.Fatal("the log is removed although all are kept")
 	}
@@ -182,11 +181,11 @@ func TestKeys(t *testing.T) {
 		}
 		return ids
 	}
-	run(t, newService(t, w, retention.Options{}))
+	run(t, newService(t, w, retention.Limits{}))
 	if got := mine(); len(got) != 4 {
 		t.Errorf("left are %q although all are kept", got)
 	}
-	run(t, newService(t, w, retention.Options{Keys: 7 * day}))
+	run(t, newService(t, w, retention.Limits{Keys: 7 * day}))
 	if diff := cmp.Diff([]string{"recent0000", "valid00000"}, mine()); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
@@ -204,7 +203,7 @@ func TestBatches(t *testing.T) {
 	// The database refuses one kind of removal.
 	w.Exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
 	w.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON audit_logs FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	s := newService(t, w, retention.Options{Audit: 5 * day})
+	s := newService(t, w, retention.Limits{Audit: 5 * day})
 	if err := s.Run(t.Context()); err == nil {
 		t.Error("no error although the audit log cannot be changed")
 	}

@@ -64,6 +64,11 @@ const (
 type Options struct {
 	DB     *database.DB
 	Logger *slog.Logger
+	Limits
+}
+
+// Limits are how long data is kept. The zero value keeps all.
+type Limits struct {
 	// States is the number of newest builds of each workspace whose states are kept. 0 keeps all.
 	States int
 	// Jobs is how long logs of jobs, dry runs and imports without a template are kept after their end. 0 keeps all.

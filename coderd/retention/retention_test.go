@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newWorld(t *testing.T) (*coderdtest.Server, *retention.Service, sdk.Template) {
 	t.Helper()
 	w := coderdtest.New(t)
-	s := retention.New(retention.Options{DB: w.DB, Logger: slog.New(slog.DiscardHandler), States: 3, Jobs: 30 * 24 * time.Hour})
+	s := retention.New(retention.Options{DB: w.DB, Logger: slog.New(slog.DiscardHandler), Limits: retention.Limits{States: 3, Jobs: 30 * 24 * time.Hour}})
 	t.Cleanup(s.Stop)
 	return w, s, w.Template("process", &provisionerpb.ImportResult{})
 }
@@ -173,7 +173,8 @@ func TestLogs(t *testing.T) {
 		FROM generate_series(0, 9) n`)
 	for _, row := range []struct{ audit, connections, rows, sessions int }{{0, 0, 10, 10}, {5, 0, 5, 10}, {5, 5, 5, 8}} {
 		s := retention.New(retention.Options{
-			DB: w.DB, Logger: slog.New(slog.DiscardHandler), Audit: time.Duration(row.audit) * 24 * time.Hour, Connections: time.Duration(row.connections) * 24 * time.Hour,
+			DB: w.DB, Logger: slog.New(slog.DiscardHandler),
+			Limits: retention.Limits{Audit: time.Duration(row.audit) * 24 * time.Hour, Connections: time.Duration(row.connections) * 24 * time.Hour},
 		})
 		if err := s.Run(t.Context()); err != nil {
 			t.Fatal(err)

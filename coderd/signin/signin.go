@@ -82,7 +82,7 @@ type Options struct {
 	// OIDC and GitHub are the providers; nil means that users cannot sign in there.
 	OIDC   *OIDC
 	GitHub *GitHub
-	// OnlyOwnersUsePasswords is as in users.Options.
+	// OnlyOwnersUsePasswords refuses passwords of users who are not owners of the deployment.
 	OnlyOwnersUsePasswords bool
 	// TermsOfServiceURL leads to terms that users accept on the sign-in page. Empty: none.
 	TermsOfServiceURL string

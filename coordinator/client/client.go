@@ -47,7 +47,7 @@ type Options struct {
 	// Header returns the credential and other headers of a request. It is called for every dial. The client ends when it returns a
 	// fault with the code unauthenticated, forbidden, invalid or conflict. Nil means no headers.
 	Header func(ctx context.Context) (http.Header, error)
-	// HTTPClient and TLS are as in websock.DialOptions.
+	// HTTPClient makes the websocket's request. Nil means one with TLS, which is not used otherwise; without TLS, the system's trust.
 	HTTPClient *http.Client
 	TLS        *tls.Config
 	// Dial replaces the websocket, for participants in the server's own process. Nil means the websocket.

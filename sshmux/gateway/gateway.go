@@ -37,7 +37,8 @@ const (
 
 // House answers the gateway's questions. Its errors, and those of what it returns, are faults whose text users are shown, or are logged.
 type House interface {
-	// HostKeys is as in bridge.ServerOptions.
+	// HostKeys returns what a client that comes may know the gateway by: at least one key, one of each type. A key with a certificate is
+	// another type.
 	HostKeys(ctx context.Context) []ssh.Signer
 	// Known returns an error unless a key or certificate could sign someone in. A client that asks need not have it.
 	Known(ctx context.Context, key ssh.PublicKey) error
