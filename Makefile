@@ -378,17 +378,17 @@ fmt: site/node_modules/.package-lock.json ## format the Go code and the dashboar
 	cd site && npm run format
 
 # Generators look at the sources as they are compiled for the program, which Go's cache has.
-GENERATE = CGO_ENABLED=0 GOFLAGS='$(GOFLAGS) -tags=$(FULL_TAGS)' $(GO) run
+GENERATE = CGO_ENABLED=0 GOFLAGS='$(GOFLAGS) -tags=$(FULL_TAGS)' $(GO) run -C tools
 
 gen: ## regenerate protocols, queries, the description of the API, and the dashboard's types and routes
 	@mkdir -p build
 	$(TOOL) buf generate
 	$(TOOL) sqlc generate
-	$(GENERATE) ./internal/tsgen > build/types.gen.ts
+	$(GENERATE) ./tsgen -C .. > build/types.gen.ts
 	mv build/types.gen.ts site/src/api/types.gen.ts
-	$(GENERATE) ./internal/apigen > build/api.gen.json
+	$(GENERATE) ./apigen -C .. > build/api.gen.json
 	mv build/api.gen.json coderd/reference/api.gen.json
-	$(GENERATE) ./internal/tsgen -routes > build/routes.gen.ts
+	$(GENERATE) ./tsgen -C .. -routes > build/routes.gen.ts
 	mv build/routes.gen.ts site/src/api/routes.gen.ts
 
 verify: ## fail if generated code differs from its source
@@ -398,9 +398,9 @@ verify: ## fail if generated code differs from its source
 	$(TOOL) buf generate -o "$$fresh"
 	(cd "$$fresh" && find . -type f) | while read -r file; do cmp "$$fresh/$$file" "$$file"; done
 	$(TOOL) sqlc diff
-	$(GENERATE) ./internal/tsgen | cmp - site/src/api/types.gen.ts
-	$(GENERATE) ./internal/apigen | cmp - coderd/reference/api.gen.json
-	$(GENERATE) ./internal/tsgen -routes | cmp - site/src/api/routes.gen.ts
+	$(GENERATE) ./tsgen -C .. | cmp - site/src/api/types.gen.ts
+	$(GENERATE) ./apigen -C .. | cmp - coderd/reference/api.gen.json
+	$(GENERATE) ./tsgen -C .. -routes | cmp - site/src/api/routes.gen.ts
 
 bench: build ## benchmark the product against baselines; writes build/bench.json
 	$(GO) run ./bench -coder build/coder -out build/bench.json

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 )
 
 // wan simulates an internet with a laptop, a server and a workspace on three hosts: network namespaces connected to a core

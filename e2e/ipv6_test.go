@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 )
 
 // wire6 connects a namespace with the core over IPv6: as 2001:db8:n::2, with a default route.

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 )
 
 // lab simulates an internet with network namespaces: hosts behind gateways, which are connected to a core by wires with a delay. The

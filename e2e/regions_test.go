@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 

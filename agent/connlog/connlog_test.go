@@ -32,8 +32,9 @@ func (s *server) Connections(_ context.Context, r *connect.Request[agentpb.Conne
 	return connect.NewResponse(&agentpb.ConnectionsResponse{}), nil
 }
 
-// take returns the connections that were reported since the last call.
+// take returns the connections that were reported since the last call, once all goroutines of the bubble wait.
 func (s *server) take() (all []*agentpb.Connection) {
+	synctest.Wait()
 	for _, r := range s.reports {
 		all = append(all, r.GetConnections()...)
 	}

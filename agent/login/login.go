@@ -10,7 +10,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/jsonline"
+	"github.com/codermesh/codermesh/v2/agent/internal/jsonline"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 

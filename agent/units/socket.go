@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/jsonline"
+	"github.com/codermesh/codermesh/v2/agent/internal/jsonline"
 )
 
 // SocketEnv names the socket to the programs of a workspace.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 	"github.com/codermesh/codermesh/v2/tailnet"
 	"github.com/codermesh/codermesh/v2/tailnet/relay"
 )

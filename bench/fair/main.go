@@ -1,5 +1,5 @@
 // Command fair measures what streams of the mesh leave to others on one wire: two network namespaces, a wire with a
-// rate and a queue between them (internal/slowlink), streams over bare UDP, and the kernel's TCP or a call of small UDP
+// rate and a queue between them (bench/slowlink), streams over bare UDP, and the kernel's TCP or a call of small UDP
 // packets beside them. Then it measures what a transfer of a node leaves to its keystrokes: whole nodes, direct and
 // through one connection to a relay (keys.go). It needs root.
 //
@@ -19,7 +19,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/codermesh/codermesh/v2/internal/slowlink"
+	"github.com/codermesh/codermesh/v2/bench/slowlink"
 )
 
 const (

@@ -1,5 +1,5 @@
 // Package reference owns the description of the HTTP API: an OpenAPI document and a page that shows it. The routes and their permissions
-// come from the running server, so that no route is missing; what each reads and answers was found in the source (internal/apigen). It
+// come from the running server, so that no route is missing; what each reads and answers was found in the source (tools/apigen). It
 // must not know the services.
 package reference
 

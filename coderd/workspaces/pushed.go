@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
+	"github.com/codermesh/codermesh/v2/coderd/workspaces/statefile"
 	"github.com/codermesh/codermesh/v2/internal/fault"
-	"github.com/codermesh/codermesh/v2/internal/statefile"
 )
 
 // checkPushed returns a fault if a state that a user gives cannot be used, or, unless forced, does not follow from the state of a

@@ -11,9 +11,9 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
+	"github.com/codermesh/codermesh/v2/coderd/workspaces/statefile"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
-	"github.com/codermesh/codermesh/v2/internal/statefile"
 )
 
 // maxStates is how many builds of a workspace listStates opens the states of. The server keeps ten states by default.

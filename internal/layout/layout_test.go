@@ -211,10 +211,11 @@ var law = map[string]rule{
 
 	"cmd/coder/settings": {imports: []string{"cmd/coder/cli/flags"}},
 
-	"cmd":        {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/daemon", "cmd/coder/settings", "cmd/coder/wsproxy", "coderd/...", "provisionerd/..."}},
-	"e2e":        {imports: []string{"agent/...", "coderd/...", "coordinator/client", "coordinator/protocol", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
-	"bench":      {},
-	"bench/fair": {imports: []string{"tailnet", "tailnet/relay"}},
+	"cmd":            {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/daemon", "cmd/coder/settings", "cmd/coder/wsproxy", "coderd/...", "provisionerd/..."}},
+	"e2e":            {imports: []string{"bench/slowlink", "agent/...", "coderd/...", "coordinator/client", "coordinator/protocol", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
+	"bench":          {imports: []string{"bench/slowlink"}},
+	"bench/slowlink": {},
+	"bench/fair":     {imports: []string{"bench/slowlink", "tailnet", "tailnet/relay"}},
 	"bench/scale": {
 		imports: []string{
 			"agent", "coderd/database", "coderd/database/embedded", "coderd/httpapi", "coderd/mesh", "coderd/rbac", "coderd/signed", "coordinator", "coordinator/client", "coordinator/protocol", "provisionerd", "provisionerd/echo", "provisionerd/job", "provisionerd/provisionerpb", "tailnet", "tailnet/relay",

@@ -12,8 +12,8 @@ import (
 	"tailscale.com/types/key"
 
 	"github.com/codermesh/codermesh/v2/internal/backoff"
-	"github.com/codermesh/codermesh/v2/internal/fairqueue"
 	"github.com/codermesh/codermesh/v2/internal/notify"
+	"github.com/codermesh/codermesh/v2/tailnet/internal/fairqueue"
 )
 
 const (
@@ -51,7 +51,7 @@ const (
 // and for other relays while this node communicates with peers whose home they are.
 //
 // Outgoing packets wait in one queue per peer. The queues take turns, so that a peer receiving many packets does not delay
-// packets to other peers. The kernel gets few packets ahead of time (internal/sendbuffer): its queue is one for all.
+// packets to other peers. The kernel gets few packets ahead of time (tailnet/internal/sendbuffer): its queue is one for all.
 type relayLink struct {
 	engine *Engine
 	relay  Relay

@@ -18,9 +18,9 @@ import (
 	"tailscale.com/tailcfg"
 	"tailscale.com/types/key"
 
-	"github.com/codermesh/codermesh/v2/internal/sendbuffer"
 	"github.com/codermesh/codermesh/v2/internal/webdial"
 	"github.com/codermesh/codermesh/v2/internal/websock"
+	"github.com/codermesh/codermesh/v2/tailnet/internal/sendbuffer"
 )
 
 // Relay is a relay that peers may use as their home.

@@ -10,7 +10,7 @@ import (
 
 	"tailscale.com/derp"
 
-	"github.com/codermesh/codermesh/v2/internal/fairqueue"
+	"github.com/codermesh/codermesh/v2/tailnet/internal/fairqueue"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 // while something waits. What waits is lost when the connection is closed.
 //
 // Packets of different senders take turns, and one that sends little does not wait behind those that send much
-// (internal/fairqueue). When the backlog is full, the one with the most loses its oldest packet. On a websocket, whose
+// (tailnet/internal/fairqueue). When the backlog is full, the one with the most loses its oldest packet. On a websocket, whose
 // frames differ, all keeps its order, and a write waits for room.
 type backlog struct {
 	net.Conn

@@ -21,8 +21,8 @@ import (
 	"tailscale.com/types/key"
 	"tailscale.com/types/logger"
 
-	"github.com/codermesh/codermesh/v2/internal/sendbuffer"
 	"github.com/codermesh/codermesh/v2/tailnet"
+	"github.com/codermesh/codermesh/v2/tailnet/internal/sendbuffer"
 )
 
 // Options configures a Server. The zero value is usable.

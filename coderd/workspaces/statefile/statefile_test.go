@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/codermesh/codermesh/v2/internal/statefile"
+	"github.com/codermesh/codermesh/v2/coderd/workspaces/statefile"
 )
 
 func TestRead(t *testing.T) {

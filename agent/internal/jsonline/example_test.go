@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/codermesh/codermesh/v2/internal/jsonline"
+	"github.com/codermesh/codermesh/v2/agent/internal/jsonline"
 )
 
 // A program asks a daemon on the same machine one question.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/codermesh/codermesh/v2/internal/fairqueue"
+	"github.com/codermesh/codermesh/v2/tailnet/internal/fairqueue"
 )
 
 // take removes n packets and returns which flows they were of, and how many bytes each had.
