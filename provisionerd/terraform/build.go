@@ -37,14 +37,17 @@ func (r *runner) build(ctx context.Context, work *provisionerpb.WorkspaceBuild) 
 			res.Error = err.Error()
 		}
 	}
-	if res.GetError() == "" && work.GetMetadata().GetPrebuild() && work.GetTransition() == provisionerpb.Transition_TRANSITION_START {
+	if res.GetError() == "" && work.GetMetadata().GetPrebuild() &&
+		work.GetTransition() == provisionerpb.Transition_TRANSITION_START {
 		r.log.Enter(result.StageRehearsal)
 		outcome.ClaimPlan, outcome.ClaimWaits = r.rehearse(ctx, work, outcome.GetState())
 	}
 	return res
 }
 
-func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBuild, outcome *provisionerpb.BuildResult) error {
+func (r *runner) buildInto(
+	ctx context.Context, work *provisionerpb.WorkspaceBuild, outcome *provisionerpb.BuildResult,
+) error {
 	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Preparing the template")
 	t, err := r.open(ctx)
 	if err != nil {
@@ -64,12 +67,14 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 		stage = result.StageDelete
 		if len(bytes.TrimSpace(work.GetState())) == 0 {
 			r.log.Enter(stage)
-			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "The workspace has no Terraform state: this build destroys nothing")
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO,
+				"The workspace has no Terraform state: this build destroys nothing")
 			return nil
 		}
 	case provisionerpb.Transition_TRANSITION_STOP:
 	default:
-		return fault.New(fault.Invalid, "this provisioner does not support the transition %v: upgrade it", work.GetTransition())
+		return fault.New(fault.Invalid, "this provisioner does not support the transition %v: upgrade it",
+			work.GetTransition())
 	}
 	r.log.Enter(stage)
 	r.sayUnsettled(work)
@@ -81,7 +86,9 @@ func (r *runner) buildInto(ctx context.Context, work *provisionerpb.WorkspaceBui
 	if lifted != nil {
 		return err
 	}
-	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The template no longer allows these values. The job uses them nevertheless: a workspace must always be able to end.")
+	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
+		"The template no longer allows these values. The job uses them nevertheless: a workspace must always be able "+
+			"to end.")
 	if _, again := r.apply(ctx, t, work, transition, outcome, edited); !refusesParameters(again) {
 		return again
 	}
@@ -94,11 +101,14 @@ func refusesParameters(err error) bool {
 	return ok && coded.Code == result.CodeParameters
 }
 
-// apply runs Terraform on the template, with other content for some of its files. changed reports whether it began to change a resource.
+// apply runs Terraform on the template, with other content for some of its files. changed reports whether it began to
+// change a resource.
 func (r *runner) apply(
-	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, transition string, outcome *provisionerpb.BuildResult, edited template.Edited,
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, transition string,
+	outcome *provisionerpb.BuildResult, edited template.Edited,
 ) (changed bool, err error) {
-	if err := r.fill(t, true, work.GetVariables(), work.GetState(), withIDToken(edited, work.GetMetadata())); err != nil {
+	if err := r.fill(t, true, work.GetVariables(), work.GetState(),
+		withIDToken(edited, work.GetMetadata())); err != nil {
 		return false, err
 	}
 	stage := r.log.Stage()
@@ -165,7 +175,8 @@ func (r *runner) apply(
 	outcome.Resources = resources
 	if err == nil && transition == "start" {
 		for _, address := range strays {
-			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s has no effect: it belongs to nothing that this workspace has", address)
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
+				"%s has no effect: it belongs to nothing that this workspace has", address)
 		}
 		for _, line := range result.AppWarnings(resources, work.GetMetadata()) {
 			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
@@ -174,9 +185,11 @@ func (r *runner) apply(
 	return len(changes.All()) > 0, cmp.Or(err, rerr)
 }
 
-// settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state file,
-// or nil; saved is set if Terraform ended normally and its last state was read. settle returns the job's error.
-func (r *runner) settle(outcome *provisionerpb.BuildResult, changes []*provisionerpb.Change, failure, unread error, saved bool) error {
+// settle marks unfinished resources in the state and names them in the result. unread is the error of reading a state
+// file, or nil; saved is set if Terraform ended normally and its last state was read. settle returns the job's error.
+func (r *runner) settle(
+	outcome *provisionerpb.BuildResult, changes []*provisionerpb.Change, failure, unread error, saved bool,
+) error {
 	switch {
 	case failure == nil && unread == nil:
 		return nil
@@ -206,20 +219,24 @@ func endedItself(err error) bool {
 	return err == nil || errors.Is(err, context.Canceled) // an interrupted Terraform may end without an error
 }
 
-// sayUnsettled repeats in the log which changes earlier builds began and left unfinished: this build may begin them again.
+// sayUnsettled repeats in the log which changes earlier builds began and left unfinished: this build may begin them
+// again.
 func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	if unknown := work.GetUnknown(); len(unknown) > 0 {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
-			"An earlier build was interrupted. These resources may exist without being in the state, and may be made a second time: %s. Look for them where they are made, and remove what is too many.",
+			"An earlier build was interrupted. These resources may exist without being in the state, and may be made "+
+				"a second time: %s. Look for them where they are made, and remove what is too many.",
 			strings.Join(unknown, ", "))
 	}
 	if tainted := work.GetTainted(); len(tainted) > 0 {
-		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "An earlier build began these resources and did not finish them. They are made anew: %s.", strings.Join(tainted, ", "))
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
+			"An earlier build began these resources and did not finish them. They are made anew: %s.",
+			strings.Join(tainted, ", "))
 	}
 }
 
-// endProcess ends the process of a workspace that was stopped, and removes the folder of one that was deleted, even if the template did not
-// request it.
+// endProcess ends the process of a workspace that was stopped, and removes the folder of one that was deleted, even if
+// the template did not request it.
 func (r *runner) endProcess(work *provisionerpb.WorkspaceBuild) error {
 	id, err := uuid.FromBytes(work.GetMetadata().GetWorkspaceId())
 	if err != nil || id == uuid.Nil {

@@ -71,13 +71,19 @@ type opening struct {
 }
 
 // newCache returns the cache of a host's cache folder, and registers its metrics unless metrics is nil.
-func newCache(h *host.Host, log *slog.Logger, cli cliConfig, initTimeout time.Duration, metrics prometheus.Registerer) *cache {
+func newCache(
+	h *host.Host, log *slog.Logger, cli cliConfig, initTimeout time.Duration, metrics prometheus.Registerer,
+) *cache {
 	c := &cache{
-		dir: filepath.Join(h.CacheDir(), "templates"), host: h, log: log, initEnv: initEnv(), cli: cli, initTimeout: initTimeout,
-		entries: map[string]*cacheEntry{},
-		opened: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "template_cache_total",
-			Help: "Templates that jobs opened, by result: hit when the version was unpacked and initialized already, else miss."}, []string{"result"}),
-		init: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "codermesh", Subsystem: "terraform", Name: "init_duration_seconds",
+		dir: filepath.Join(h.CacheDir(), "templates"), host: h, log: log, initEnv: initEnv(), cli: cli,
+		initTimeout: initTimeout,
+		entries:     map[string]*cacheEntry{},
+		opened: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "codermesh", Subsystem: "terraform",
+			Name: "template_cache_total",
+			Help: "Templates that jobs opened, by result: hit when the version was unpacked and initialized already, " +
+				"else miss."}, []string{"result"}),
+		init: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "codermesh", Subsystem: "terraform",
+			Name: "init_duration_seconds",
 			Help: "How long terraform init took.", Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}}),
 	}
 	if metrics != nil {
@@ -87,8 +93,8 @@ func newCache(h *host.Host, log *slog.Logger, cli cliConfig, initTimeout time.Du
 	return c
 }
 
-// removeUnused deletes versions that no job has used for a long time, and what a killed process left incomplete. It does so
-// at most once per tidyEvery.
+// removeUnused deletes versions that no job has used for a long time, and what a killed process left incomplete. It
+// does so at most once per tidyEvery.
 func (c *cache) removeUnused() {
 	c.mu.Lock()
 	due := c.tidied.IsZero() || time.Since(c.tidied) >= tidyEvery
@@ -274,7 +280,8 @@ func (c *cache) unpack(ctx context.Context, o opening, sum, dir string) error {
 		return fmt.Errorf("fetch template: %w", err)
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != sum {
-		return fault.New(fault.Unavailable, "the template's source arrived damaged: try again").WithDetail("hash %s, expected %s", got, sum)
+		return fault.New(fault.Unavailable, "the template's source arrived damaged: try again").
+			WithDetail("hash %s, expected %s", got, sum)
 	}
 	return nil
 }
@@ -325,10 +332,13 @@ func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err
 	defer cancel()
 	began := time.Now()
 	err = o.slot.Bounded(bounded, func(ctx context.Context) error {
-		return host.Supervise(ctx, o.stop, pidFile, func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
+		return host.Supervise(ctx, o.stop, pidFile,
+			func(gentle context.Context) error { return tf.InitJSON(gentle, out) })
 	})
 	if err != nil && ctx.Err() == nil && !stopped(o.stop) && errors.Is(context.Cause(bounded), errInitTimeout) {
-		return fault.New(fault.Unavailable, "the template was not initialized within %s: terraform init waits for something that does not answer, such as a module's repository or a provider's registry", c.initTimeout)
+		return fault.New(fault.Unavailable,
+			"the template was not initialized within %s: terraform init waits for something that does not answer, "+
+				"such as a module's repository or a provider's registry", c.initTimeout)
 	}
 	if err != nil {
 		return o.explain("initialize the template", err, out)
@@ -337,9 +347,11 @@ func (c *cache) initialize(ctx context.Context, o opening, tmp, src string) (err
 	return withoutHashes(src)
 }
 
-// configure gives init its CLI configuration: the operator's, with a proxy in place of registries that need a token. The caller calls
-// closeProxy when init has ended.
-func (c *cache) configure(ctx context.Context, o opening, tmp string, env map[string]string, g *host.Grant) (closeProxy func(), err error) {
+// configure gives init its CLI configuration: the operator's, with a proxy in place of registries that need a token.
+// The caller calls closeProxy when init has ended.
+func (c *cache) configure(
+	ctx context.Context, o opening, tmp string, env map[string]string, g *host.Grant,
+) (closeProxy func(), err error) {
 	cli := c.cli
 	if cli.invalid != nil {
 		return nil, cli.invalid
@@ -375,7 +387,8 @@ func (c *cache) configure(ctx context.Context, o opening, tmp string, env map[st
 			return nil, err
 		}
 		if proxy.mirror != nil {
-			if env["SSL_CERT_FILE"], err = give("authorities.pem", proxy.mirror.trusted(env["SSL_CERT_FILE"])); err != nil {
+			if env["SSL_CERT_FILE"], err = give("authorities.pem",
+				proxy.mirror.trusted(env["SSL_CERT_FILE"])); err != nil {
 				return nil, err
 			}
 		}
@@ -413,7 +426,8 @@ func withoutHashes(src string) error {
 	return nil
 }
 
-// replaceFile creates a file of ours in dir, in place of whatever has its name there: another account's file, or a link.
+// replaceFile creates a file of ours in dir, in place of whatever has its name there: another account's file, or a
+// link.
 func replaceFile(dir, name string, text []byte) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -490,8 +504,9 @@ func stopped(stop <-chan struct{}) bool {
 	}
 }
 
-// initEnv returns what only init sees: where to install from, and bounds on the programs that fetch modules. It holds no credentials. The
-// settings that a repository could bring along do not count: no other transport than these, no repository without a .git folder, no hooks.
+// initEnv returns what only init sees: where to install from, and bounds on the programs that fetch modules. It holds
+// no credentials. The settings that a repository could bring along do not count: no other transport than these, no
+// repository without a .git folder, no hooks.
 func initEnv() map[string]string {
 	env := map[string]string{
 		"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_GLOBAL": os.DevNull, "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",

@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
-// cliConfig is Terraform's CLI configuration: the operator's is for init, which alone installs anything; jobs get an empty one, because the
-// operator's holds registry credentials.
+// cliConfig is Terraform's CLI configuration: the operator's is for init, which alone installs anything; jobs get an
+// empty one, because the operator's holds registry credentials.
 type cliConfig struct {
 	jobFile  string
 	initText []byte // the operator's without credentials, or nil
@@ -22,7 +22,8 @@ type cliConfig struct {
 }
 
 func writeCLIConfig(runDir string) (cliConfig, error) {
-	c := cliConfig{jobFile: filepath.Join(runDir, "terraformrc"), registries: registries{tokens: tokensOfEnvironment(os.Environ())}}
+	c := cliConfig{jobFile: filepath.Join(runDir, "terraformrc"),
+		registries: registries{tokens: tokensOfEnvironment(os.Environ())}}
 	if os.Getenv(pluginCache) != "" {
 		c.concerns = append(c.concerns, sharedPlugins(pluginCache))
 	}

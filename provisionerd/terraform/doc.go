@@ -1,8 +1,9 @@
 // Package terraform runs provisioner jobs with the Terraform (or OpenTofu) program.
 //
-// It owns the template cache, what init may fetch and with which credentials, and the order of commands in a job. Package template reads a
-// template's source, package host confines and runs programs on this machine, and package result reads what Terraform says and leaves. It knows
-// neither the mesh nor coderd: jobs come in as offers and leave as events of package job.
+// It owns the template cache, what init may fetch and with which credentials, and the order of commands in a job.
+// Package template reads a template's source, package host confines and runs programs on this machine, and package
+// result reads what Terraform says and leaves. It knows neither the mesh nor coderd: jobs come in as offers and leave
+// as events of package job.
 //
 // A workspace build is one Terraform process:
 //

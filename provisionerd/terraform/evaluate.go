@@ -29,7 +29,8 @@ type Question struct {
 	Metadata   *provisionerpb.Metadata
 }
 
-// Answer is the form of the root module. It covers only what depends on nothing but parameters, variables and facts of the coder provider.
+// Answer is the form of the root module. It covers only what depends on nothing but parameters, variables and facts of
+// the coder provider.
 type Answer struct {
 	Parameters []*provisionerpb.Parameter // in order of display
 	Values     map[string]string          // the value of each, by name
@@ -37,9 +38,9 @@ type Answer struct {
 	Dropped    []string                   // data sources that depend on more
 }
 
-// Evaluate evaluates a form from the projection of the template. It takes as long as a Terraform process does, and waits
-// while maxEvaluations others run; ctx bounds both. An Invalid fault describes what is wrong with the template for these
-// values. An executor that evaluates must not run jobs, because their slots have the same numbers.
+// Evaluate evaluates a form from the projection of the template. It takes as long as a Terraform process does, and
+// waits while maxEvaluations others run; ctx bounds both. An Invalid fault describes what is wrong with the template
+// for these values. An executor that evaluates must not run jobs, because their slots have the same numbers.
 func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	var n int
 	select {
@@ -55,7 +56,8 @@ func (e *Executor) Evaluate(ctx context.Context, q Question) (Answer, error) {
 	defer e.giveBack(s)
 	offer := &provisionerpb.Offer{SourceSha256: q.SourceSHA256}
 	r := &runner{
-		host: e.host, cache: e.cache, slot: s, offer: offer, run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: result.NewLog(discardSink{}),
+		host: e.host, cache: e.cache, slot: s, offer: offer,
+		run: job.Run{Offer: offer, Source: q.Source, Sink: discardSink{}}, log: result.NewLog(discardSink{}),
 		stop: make(chan struct{}), bare: true,
 	}
 	if err := e.mayRun(ctx); err != nil {
@@ -78,12 +80,14 @@ func (r *runner) answer(ctx context.Context, q Question) (Answer, error) {
 	}
 	files, err := t.Files()
 	if errors.Is(err, template.ErrNoProjection) {
-		return Answer{}, fault.New(fault.Invalid, "The template is written in JSON: its form shows the values found at import.")
+		return Answer{}, fault.New(fault.Invalid,
+			"The template is written in JSON: its form shows the values found at import.")
 	}
 	if err != nil {
 		return Answer{}, err
 	}
-	in := planInput{t: t, variables: q.Variables, facts: host.Facts{Transition: "start", Metadata: q.Metadata, Parameters: slices.Clone(q.Parameters)}}
+	in := planInput{t: t, variables: q.Variables, facts: host.Facts{Transition: "start", Metadata: q.Metadata,
+		Parameters: slices.Clone(q.Parameters)}}
 	out := Answer{Values: map[string]string{}, Refused: map[string]string{}}
 	in.lifted, out.Dropped = template.Project(files)
 	for round := 1; ; round++ {

@@ -21,10 +21,10 @@ const (
 	maxSourceFiles = 20_000
 )
 
-// extract unpacks a tar into root: regular files and folders, and links that stay inside. It creates links last, and only
-// if all of them are allowed, so nothing is written through one. It drops what would change the meaning of a build if it
-// came from a template: state files, .terraform folders and files with values of variables, which the server has read when the
-// version was created. The caller's limits on size and count are maxSourceBytes and maxSourceFiles.
+// extract unpacks a tar into root: regular files and folders, and links that stay inside. It creates links last, and
+// only if all of them are allowed, so nothing is written through one. It drops what would change the meaning of a build
+// if it came from a template: state files, .terraform folders and files with values of variables, which the server has
+// read when the version was created. The caller's limits on size and count are maxSourceBytes and maxSourceFiles.
 func extract(root *os.Root, r io.Reader) error {
 	tr := tar.NewReader(r)
 	var files int
@@ -146,8 +146,8 @@ func entryName(raw string) (name string, ok bool, err error) {
 	return name, true, nil
 }
 
-// copyTree copies the files and folders of a template from the folder from to the empty folder to, except .terraform. It
-// calls own with the path of every copy.
+// copyTree copies the files and folders of a template from the folder from to the empty folder to, except .terraform.
+// It calls own with the path of every copy.
 func copyTree(from, to string, own func(path string) error, keep func(name string) bool) error {
 	source, err := os.OpenRoot(from)
 	if err != nil {

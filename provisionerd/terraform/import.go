@@ -31,14 +31,17 @@ func (r *runner) importTemplate(ctx context.Context, work *provisionerpb.Templat
 	return res
 }
 
-func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImport, found *provisionerpb.ImportResult) error {
+func (r *runner) importInto(
+	ctx context.Context, work *provisionerpb.TemplateImport, found *provisionerpb.ImportResult,
+) error {
 	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
 	t, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
 	found.Variables, found.Readme = t.Variables, t.Readme
-	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey, found.NamesOwnerOidcAccessToken = t.Token, t.Key, t.OIDCToken
+	found.NamesOwnerSessionToken, found.NamesOwnerSshPrivateKey = t.Token, t.Key
+	found.NamesOwnerOidcAccessToken = t.OIDCToken
 	for _, line := range t.Outdated {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}
@@ -46,14 +49,16 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		return t.Impossible
 	}
 	for _, place := range t.Backends {
-		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The backend in %s is not used: the server keeps the state", place)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The backend in %s is not used: the server keeps the state",
+			place)
 	}
 	r.warnVariables(t, work.GetVariables())
 	if err := result.CheckVariables(t, work.GetVariables()); err != nil {
 		return err
 	}
 	in := planInput{t: t, variables: work.GetVariables(), facts: host.Facts{
-		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
+		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key,
+		OIDCToken: t.OIDCToken,
 	}}
 	projected, err := r.project(ctx, in)
 	if errors.Is(err, errCanceled) || ctx.Err() != nil {
@@ -64,8 +69,10 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "Detecting parameters alone did not work: %v", err)
 	}
 	for _, p := range projected.Parameters() {
-		if p.GetRequired() && !slices.ContainsFunc(in.facts.Parameters, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
-			in.facts.Parameters = append(in.facts.Parameters, &provisionerpb.ParameterValue{Name: p.GetName(), Value: result.Placeholder(p)})
+		if p.GetRequired() && !slices.ContainsFunc(in.facts.Parameters,
+			func(v *provisionerpb.ParameterValue) bool { return v.GetName() == p.GetName() }) {
+			in.facts.Parameters = append(in.facts.Parameters,
+				&provisionerpb.ParameterValue{Name: p.GetName(), Value: result.Placeholder(p)})
 		}
 	}
 	if in.lifted, err = liftedSources(t); err != nil {
@@ -99,7 +106,8 @@ func (r *runner) importInto(ctx context.Context, work *provisionerpb.TemplateImp
 	if found.StopResources, err = result.DeriveResources(t, stop.Resources); err != nil {
 		return err
 	}
-	if err := errors.Join(result.CheckSlugs(t, start.Resources), result.CheckLabels(found.GetStartResources())); err != nil {
+	if err := errors.Join(result.CheckSlugs(t, start.Resources),
+		result.CheckLabels(found.GetStartResources())); err != nil {
 		return err
 	}
 	presets, err := result.MergeDeclared(t, found, projected, start.Data)
@@ -117,7 +125,8 @@ func (r *runner) warnVariables(t *template.Source, values []*provisionerpb.Varia
 	}
 	for _, v := range values {
 		if !slices.Contains(names, v.GetName()) {
-			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The value of the variable %q is not used: the template has %s", v.GetName(),
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
+				"The value of the variable %q is not used: the template has %s", v.GetName(),
 				cmp.Or(strings.Join(names, ", "), "no variables"))
 		}
 	}
@@ -144,7 +153,8 @@ func (r *runner) project(ctx context.Context, in planInput) (result.Declared, er
 	r.log.Enter(result.StageDetect)
 	content, dropped := template.Project(files)
 	for _, name := range dropped {
-		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan", name)
+		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_DEBUG, "%s depends on more than variables: it is read from the plan",
+			name)
 	}
 	in.lifted = content
 	data, outputs, out, err := r.readProjection(ctx, in)
@@ -158,9 +168,11 @@ func (r *runner) project(ctx context.Context, in planInput) (result.Declared, er
 	return d, d.AddLifted(outputs)
 }
 
-// readProjection applies a projection, which consists of the lifted files, and returns the data sources and outputs in its state. With an
-// error it still returns Terraform's output.
-func (r *runner) readProjection(ctx context.Context, in planInput) (data []result.Node, outputs map[string]result.StateOutput, out *result.Output, err error) {
+// readProjection applies a projection, which consists of the lifted files, and returns the data sources and outputs in
+// its state. With an error it still returns Terraform's output.
+func (r *runner) readProjection(
+	ctx context.Context, in planInput,
+) (data []result.Node, outputs map[string]result.StateOutput, out *result.Output, err error) {
 	// The plan meets and reports the projection's errors again.
 	quiet := result.NewLog(discardSink{})
 	out = result.NewOutput(quiet, nil)
@@ -189,9 +201,11 @@ func (r *runner) readProjection(ctx context.Context, in planInput) (data []resul
 	return s.Nodes("data"), s.Outputs, out, nil
 }
 
-// checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that does not exist, or a
-// value that the parameter refuses. p is the plan of a start.
-func (r *runner) checkPresets(ctx context.Context, in planInput, p result.Plan, found *provisionerpb.ImportResult, addresses []string) error {
+// checkPresets returns a fault if two presets have one name or are the default, or if a preset names a parameter that
+// does not exist, or a value that the parameter refuses. p is the plan of a start.
+func (r *runner) checkPresets(
+	ctx context.Context, in planInput, p result.Plan, found *provisionerpb.ImportResult, addresses []string,
+) error {
 	if err := result.CheckPresetNames(in.t, found.GetPresets(), addresses); err != nil {
 		return err
 	}
@@ -210,7 +224,8 @@ func (r *runner) checkPresets(ctx context.Context, in planInput, p result.Plan, 
 		switch {
 		case problem == "":
 		case unknown && p.HidesParameters():
-			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(), problem)
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s: the preset %q %s now", place, preset.GetName(),
+				problem)
 		default:
 			return fault.New(fault.Invalid, "%s: the preset %q %s", place, preset.GetName(), problem)
 		}
@@ -222,10 +237,13 @@ func (r *runner) checkPresets(ctx context.Context, in planInput, p result.Plan, 
 }
 
 // parametersWith returns the parameters that the template has with the values of a preset.
-func (r *runner) parametersWith(ctx context.Context, in planInput, preset *provisionerpb.Preset) ([]*provisionerpb.Parameter, error) {
+func (r *runner) parametersWith(
+	ctx context.Context, in planInput, preset *provisionerpb.Preset,
+) ([]*provisionerpb.Parameter, error) {
 	in.facts.Parameters = slices.Clone(in.facts.Parameters)
 	for _, v := range preset.GetParameters() {
-		in.facts.Parameters = slices.DeleteFunc(in.facts.Parameters, func(old *provisionerpb.ParameterValue) bool { return old.GetName() == v.GetName() })
+		in.facts.Parameters = slices.DeleteFunc(in.facts.Parameters,
+			func(old *provisionerpb.ParameterValue) bool { return old.GetName() == v.GetName() })
 		in.facts.Parameters = append(in.facts.Parameters, v)
 	}
 	found, err := r.project(ctx, in)

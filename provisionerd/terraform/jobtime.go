@@ -9,7 +9,8 @@ import (
 // timeoutGrace is how long a job that exceeded its time limit may take to end.
 const timeoutGrace = time.Minute
 
-// limitTime stops the job when its time is over, and kills it if it does not end then. The returned function frees the timer's resources.
+// limitTime stops the job when its time is over, and kills it if it does not end then. The returned function frees the
+// timer's resources.
 func (r *runner) limitTime(ctx context.Context) (context.Context, func()) {
 	limit := r.timeout
 	if limit <= 0 {

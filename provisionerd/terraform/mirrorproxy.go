@@ -22,7 +22,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
-// mirrorServe is the part of a registryProxy for network mirrors, which Terraform reaches by https only. It has a certificate of its own.
+// mirrorServe is the part of a registryProxy for network mirrors, which Terraform reaches by https only. It has a
+// certificate of its own.
 type mirrorServe struct {
 	*registryProxy
 	http    *http.Server
@@ -39,8 +40,10 @@ func newMirrorServe(p *registryProxy) (*mirrorServe, error) {
 	}
 	loopback := net.IPv4(127, 0, 0, 1)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{loopback},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().
+				Add(24 * time.Hour), IPAddresses: []net.IP{loopback},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -52,8 +55,10 @@ func newMirrorServe(p *registryProxy) (*mirrorServe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve mirrors: %w", err)
 	}
-	m := &mirrorServe{registryProxy: p, address: listener.Addr().String(), certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
-	m.http = &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	m := &mirrorServe{registryProxy: p, address: listener.Addr().String(),
+		certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+	m.http = &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	p.serving.Go(func() { _ = m.http.Serve(listener) }) // until close
 	return m, nil
 }
@@ -74,7 +79,8 @@ func (m *mirrorServe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	word, rest, _ := strings.Cut(rest, "/")
 	digits, rest, _ := strings.Cut(rest, "/")
 	number, err := strconv.Atoi(digits)
-	if word != "mirror" || err != nil || number < 0 || number >= len(m.networkMirrors) || !mirrorPath().MatchString(rest) {
+	if word != "mirror" || err != nil || number < 0 || number >= len(m.networkMirrors) ||
+		!mirrorPath().MatchString(rest) {
 		http.NotFound(w, r)
 		return
 	}
@@ -104,7 +110,8 @@ func (m *mirrorServe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // authorityFiles are where systems keep the certificates of authorities in one file.
-var authorityFiles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
+var authorityFiles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
 
 // trusted returns the machine's authorities and the mirror's certificate, as PEM. file is SSL_CERT_FILE, or empty.
 func (m *mirrorServe) trusted(file string) []byte {

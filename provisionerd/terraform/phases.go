@@ -41,7 +41,8 @@ func newPhases(transition provisionerpb.Transition, planned bool) *phases {
 	return p
 }
 
-// event notices that Terraform has planned. No template can forge the event: Terraform wraps the output of a template's programs in others.
+// event notices that Terraform has planned. No template can forge the event: Terraform wraps the output of a template's
+// programs in others.
 func (p *phases) event(e result.Event) {
 	if e.Kind == "change_summary" && strings.HasPrefix(e.Text, "Plan:") && p.planned.IsZero() {
 		p.planned = time.Now()

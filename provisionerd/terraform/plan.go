@@ -20,8 +20,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// plan plans the whole template from nothing. Plans contain no dependencies: these come from graph, or, if it is nil, from a graph made
-// now.
+// plan plans the whole template from nothing. Plans contain no dependencies: these come from graph, or, if it is nil,
+// from a graph made now.
 func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]string) (result.Plan, error) {
 	if err := r.refill(in, true); err != nil {
 		return result.Plan{}, err
@@ -51,7 +51,9 @@ func (r *runner) plan(ctx context.Context, in planInput, graph map[string][]stri
 const planFile = "zz_job.plan"
 
 // showPlan makes a plan of the working folder, and reads it.
-func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[string]string, more ...tfexec.PlanOption) (*tfjson.Plan, error) {
+func (r *runner) showPlan(
+	ctx context.Context, t *template.Source, env map[string]string, more ...tfexec.PlanOption,
+) (*tfjson.Plan, error) {
 	if _, err := r.makePlan(ctx, t, env, r.log, append(more, tfexec.Out(planFile))...); err != nil {
 		return nil, err
 	}
@@ -59,7 +61,9 @@ func (r *runner) showPlan(ctx context.Context, t *template.Source, env map[strin
 }
 
 // readPlan reads the plan in the working folder.
-func (r *runner) readPlan(ctx context.Context, t *template.Source, env map[string]string) (shown *tfjson.Plan, err error) {
+func (r *runner) readPlan(
+	ctx context.Context, t *template.Source, env map[string]string,
+) (shown *tfjson.Plan, err error) {
 	err = r.terraform(ctx, env, func(gentle context.Context, tf *tfexec.Terraform) (err error) {
 		discardOutput(tf)
 		shown, err = tf.ShowPlanFile(gentle, planFile)
@@ -71,9 +75,11 @@ func (r *runner) readPlan(ctx context.Context, t *template.Source, env map[strin
 	return shown, nil
 }
 
-// afford returns an error, before anything is made, if the cost of a planned start exceeds the owner's quota. A cost that is known only after the
-// apply is judged by the server.
-func (r *runner) afford(ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, env map[string]string) error {
+// afford returns an error, before anything is made, if the cost of a planned start exceeds the owner's quota. A cost
+// that is known only after the apply is judged by the server.
+func (r *runner) afford(
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, env map[string]string,
+) error {
 	shown, err := r.readPlan(ctx, t, env)
 	if err != nil {
 		return err
@@ -114,18 +120,22 @@ func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun)
 	return res
 }
 
-func (r *runner) dryRunInto(ctx context.Context, work *provisionerpb.TemplateDryRun, found *provisionerpb.DryRunResult) error {
+func (r *runner) dryRunInto(
+	ctx context.Context, work *provisionerpb.TemplateDryRun, found *provisionerpb.DryRunResult,
+) error {
 	r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Reading the template")
 	t, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(result.CheckVariables(t, work.GetVariables()), result.CheckParameters(t, work.GetParameters())); err != nil {
+	if err := errors.Join(result.CheckVariables(t, work.GetVariables()),
+		result.CheckParameters(t, work.GetParameters())); err != nil {
 		return err
 	}
 	r.log.Enter(result.StagePlan)
 	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: host.Facts{
-		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
+		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key,
+		OIDCToken: t.OIDCToken,
 	}}, nil)
 	if err != nil {
 		return err

@@ -40,11 +40,13 @@ const maxAnswer = 16 << 20
 // registryTimeout bounds one question to a registry.
 const registryTimeout = time.Minute
 
-// registries are the hosts to which the operator gave tokens, by TF_TOKEN_* or in Terraform's CLI configuration. Init never sees the tokens,
-// because a template's sources decide what programs init runs, and where: git, for instance. A registryProxy asks the hosts instead.
+// registries are the hosts to which the operator gave tokens, by TF_TOKEN_* or in Terraform's CLI configuration. Init
+// never sees the tokens, because a template's sources decide what programs init runs, and where: git, for instance. A
+// registryProxy asks the hosts instead.
 type registries struct {
 	tokens map[string]string // by host
-	// services are the URLs of services that the operator's configuration names, by host and service. The others are discovered.
+	// services are the URLs of services that the operator's configuration names, by host and service. The others are
+	// discovered.
 	services       map[string]map[string]string
 	networkMirrors []string // URLs of network mirrors at those hosts
 	// transport reaches the registries. Nil means http.DefaultTransport.
@@ -69,9 +71,12 @@ func tokensOfEnvironment(environ []string) map[string]string {
 	return tokens
 }
 
-// takeCredentials removes the credentials, and the folder of plugins that templates would share, from the operator's CLI configuration. It returns the rest, for init, the registries that need
-// them, and what does not work, as sentences.
-func takeCredentials(name string, text []byte, tokens map[string]string) (rest []byte, r registries, concerns []string, err error) {
+// takeCredentials removes the credentials, and the folder of plugins that templates would share, from the operator's
+// CLI configuration. It returns the rest, for init, the registries that need them, and what does not work, as
+// sentences.
+func takeCredentials(
+	name string, text []byte, tokens map[string]string,
+) (rest []byte, r registries, concerns []string, err error) {
 	r = registries{tokens: map[string]string{}, services: map[string]map[string]string{}}
 	var parser syntax.Parser
 	parsed, diags := parser.Config(name, text)
@@ -97,7 +102,9 @@ func takeCredentials(name string, text []byte, tokens map[string]string) (rest [
 		if attr, ok := block.Body.Attributes["services"]; ok {
 			value, diags := attr.Expr.Value(nil)
 			if diags.HasErrors() || !value.CanIterateElements() {
-				return nil, r, nil, fault.New(fault.Invalid, "cannot read the services of %s in Terraform's CLI configuration: %s", block.Labels[0], attr.SrcRange)
+				return nil, r, nil, fault.New(fault.Invalid,
+					"cannot read the services of %s in Terraform's CLI configuration: %s", block.Labels[0],
+					attr.SrcRange)
 			}
 			for service, where := range value.AsValueMap() {
 				if where.Type() == cty.String && where.IsKnown() && !where.IsNull() {
@@ -118,7 +125,9 @@ func takeCredentials(name string, text []byte, tokens map[string]string) (rest [
 		case "credentials":
 			file.Body().RemoveBlock(block)
 		case "credentials_helper":
-			concerns = append(concerns, "the credentials_helper in "+name+" has no effect: give tokens of registries by credentials blocks or TF_TOKEN_*")
+			concerns = append(concerns,
+				"the credentials_helper in "+name+" has no effect: give tokens of registries by credentials blocks "+
+					"or TF_TOKEN_*")
 			file.Body().RemoveBlock(block)
 		case "host":
 			if len(labels) == 1 && r.tokens[hostName(labels[0])] != "" {
@@ -140,14 +149,14 @@ func takeCredentials(name string, text []byte, tokens map[string]string) (rest [
 	return file.Bytes(), r, concerns, nil
 }
 
-// registryProxy answers one init for the registries with tokens. It listens on loopback, where other programs of this machine could ask as
-// well, so all its paths begin with a secret that only this init knows:
+// registryProxy answers one init for the registries with tokens. It listens on loopback, where other programs of this
+// machine could ask as well, so all its paths begin with a secret that only this init knows:
 //
 //	/<secret>/<host>/<service>/<path of Terraform's registry protocol>
 //	/<secret>/mirror/<number>/<path of Terraform's network mirror protocol>
 //
-// It adds a host's token to requests to the host's own services, and to nothing that these redirect to. Modules and providers themselves are
-// not downloaded through it: as with Terraform alone, they are at URLs that need no token.
+// It adds a host's token to requests to the host's own services, and to nothing that these redirect to. Modules and
+// providers themselves are not downloaded through it: as with Terraform alone, they are at URLs that need no token.
 type registryProxy struct {
 	registries
 	secret   string
@@ -167,7 +176,8 @@ func (r registries) serve(ctx context.Context) (*registryProxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve registries: %w", err)
 	}
-	p := &registryProxy{registries: r, secret: rand.Text(), address: listener.Addr().String(), found: map[string]map[string]string{}}
+	p := &registryProxy{registries: r, secret: rand.Text(), address: listener.Addr().String(),
+		found: map[string]map[string]string{}}
 	maps.Copy(p.found, r.services)
 	p.ctx, p.finished = context.WithCancel(ctx)
 	p.http = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
@@ -382,7 +392,8 @@ func (p *registryProxy) get(ctx context.Context, where *url.URL, token string) (
 		return nil, nil, fmt.Errorf("ask registry: %w", err)
 	}
 	request.Header.Set("Accept", "application/json")
-	client := http.Client{Transport: authorized{where.Scheme, where.Host, token, cmp.Or(p.transport, http.DefaultTransport)}}
+	client := http.Client{Transport: authorized{where.Scheme, where.Host, token,
+		cmp.Or(p.transport, http.DefaultTransport)}}
 	answer, err := client.Do(request)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask registry: %w", err)
@@ -398,7 +409,8 @@ func (p *registryProxy) get(ctx context.Context, where *url.URL, token string) (
 	return answer, body, nil
 }
 
-// sendModule answers where a module is. Terraform resolves relative places by the URL that it asked, which is not the registry's.
+// sendModule answers where a module is. Terraform resolves relative places by the URL that it asked, which is not the
+// registry's.
 func sendModule(w http.ResponseWriter, asked *url.URL, answer *http.Response, body []byte) {
 	place := answer.Header.Get("X-Terraform-Get")
 	var doc struct {
@@ -447,13 +459,14 @@ func sendJSON(w http.ResponseWriter, body []byte, edit func(map[string]any)) {
 	_, _ = w.Write(text) // the client has gone
 }
 
-// pluginCache is the variable for plugin_cache_dir. Neither has an effect: the folder would be shared by templates whose init writes into it, so
-// one could put its own provider there under another's name, and replace what the versions of others link to. The daemon shares equal files itself
-// (share.go).
+// pluginCache is the variable for plugin_cache_dir. Neither has an effect: the folder would be shared by templates
+// whose init writes into it, so one could put its own provider there under another's name, and replace what the
+// versions of others link to. The daemon shares equal files itself (share.go).
 const pluginCache = "TF_PLUGIN_CACHE_DIR"
 
 func sharedPlugins(setting string) string {
-	return setting + " has no effect: templates could change each other's providers there; name a filesystem_mirror or a network_mirror to save downloads"
+	return setting + " has no effect: templates could change each other's providers there; name a filesystem_mirror " +
+		"or a network_mirror to save downloads"
 }
 
 const emptyCLIConfig = "disable_checkpoint = true\n"

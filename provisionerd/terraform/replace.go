@@ -17,26 +17,32 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// A build must not destroy a user's data unless it deletes the workspace or someone allowed it. Whatever a workspace keeps while it is stopped may
-// hold data, such as a volume with the home folder. A start or stop with a Replacement message therefore plans first, and ends before it changes
-// anything if the plan replaces or deletes a kept resource that the message does not list.
+// A build must not destroy a user's data unless it deletes the workspace or someone allowed it. Whatever a workspace
+// keeps while it is stopped may hold data, such as a volume with the home folder. A start or stop with a Replacement
+// message therefore plans first, and ends before it changes anything if the plan replaces or deletes a kept resource
+// that the message does not list.
 //
 // Which resources of the state are kept:
 //
-//   - After a stop, all of them, because the stop removed the others, except those that the stop created. Some templates make a resource anew in
-//     every build, for example because it depends on the time or on an agent's token. The workspace has not run with it yet.
-//   - Otherwise the workspace may run, and its state also has what a stop removes, such as a container that each update replaces. A second plan
-//     tells, of the other transition with the same version and values: what the start replaces or keeps and the stop only deletes is not kept. What
-//     both delete counts as kept, because the template no longer says.
-//   - A stop with the version and the values of the last successful build needs no second plan: it deletes what a stop deletes.
-//   - A stop also does not keep what every build makes anew: resources that it replaces for values alone that Terraform learns only when it makes
-//     them, such as the time, or that are sensitive, such as an agent's token.
+//   - After a stop, all of them, because the stop removed the others, except those that the stop created. Some
+//     templates make a resource anew in every build, for example because it depends on the time or on an agent's token.
+//     The workspace has not run with it yet.
+//   - Otherwise the workspace may run, and its state also has what a stop removes, such as a container that each update
+//     replaces. A second plan tells, of the other transition with the same version and values: what the start replaces
+//     or keeps and the stop only deletes is not kept. What both delete counts as kept, because the template no longer
+//     says.
+//   - A stop with the version and the values of the last successful build needs no second plan: it deletes what a stop
+//     deletes.
+//   - A stop also does not keep what every build makes anew: resources that it replaces for values alone that Terraform
+//     learns only when it makes them, such as the time, or that are sensitive, such as an agent's token.
 //   - Never those that hold no data (dataless), and those that are tainted: their creation did not finish.
 
-// planFirst makes the plan of a build that must be checked before it changes anything, and checks it. It returns the events of the plan in
-// planFile, or nil if the build needs no check and no plan was made. env comes from slot.serve with f; the returned one replaces it.
+// planFirst makes the plan of a build that must be checked before it changes anything, and checks it. It returns the
+// events of the plan in planFile, or nil if the build needs no check and no plan was made. env comes from slot.serve
+// with f; the returned one replaces it.
 func (r *runner) planFirst(
-	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f host.Facts, env map[string]string, outcome *provisionerpb.BuildResult,
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f host.Facts, env map[string]string,
+	outcome *provisionerpb.BuildResult,
 ) (newEnv map[string]string, planned []result.Event, err error) {
 	costs := work.GetQuota() != nil && t.Cost
 	if !costs && !result.Guarded(work) {
@@ -58,12 +64,15 @@ func (r *runner) planFirst(
 
 // keep returns an error if the planned build would replace or delete a kept resource without permission.
 func (r *runner) keep(
-	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f host.Facts, env map[string]string, planned []result.Event, outcome *provisionerpb.BuildResult,
+	ctx context.Context, t *template.Source, work *provisionerpb.WorkspaceBuild, f host.Facts, env map[string]string,
+	planned []result.Event, outcome *provisionerpb.BuildResult,
 ) (newEnv map[string]string, err error) {
 	replacement := work.GetReplacement()
-	lost := slices.DeleteFunc(result.Lost(planned, work.GetState()), func(e result.Event) bool { return slices.Contains(replacement.GetFresh(), e.Addr) })
+	lost := slices.DeleteFunc(result.Lost(planned, work.GetState()),
+		func(e result.Event) bool { return slices.Contains(replacement.GetFresh(), e.Addr) })
 	excess := func() bool {
-		return slices.ContainsFunc(lost, func(e result.Event) bool { return !slices.Contains(replacement.GetAllowed(), e.Addr) })
+		return slices.ContainsFunc(lost,
+			func(e result.Event) bool { return !slices.Contains(replacement.GetAllowed(), e.Addr) })
 	}
 	if excess() && f.Transition == "stop" {
 		if lost, err = r.withoutAnew(ctx, t, env, replacement, lost); err != nil {
@@ -77,7 +86,8 @@ func (r *runner) keep(
 	}
 	if !excess() {
 		for _, e := range lost {
-			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s is %sd, which was allowed. Its data is lost.", e.Addr, e.Action)
+			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s is %sd, which was allowed. Its data is lost.", e.Addr,
+				e.Action)
 		}
 		return env, nil
 	}
@@ -96,14 +106,18 @@ func (r *runner) keep(
 		way = "stop the workspace on a terminal or on its page"
 	}
 	return env, &result.Error{Code: result.CodeReplaces, Err: fault.New(fault.Conflict,
-		"this %s would replace or delete what the workspace keeps, and its data would be lost: %s. Nothing was changed. "+
-			"To be asked, %s. To allow it for every workspace of the template: coder templates edit %s --allow-replacing-resources",
+		"this %s would replace or delete what the workspace keeps, and its data would be lost: %s. Nothing was "+
+			"changed. "+
+			"To be asked, %s. To allow it for every workspace of the template: coder templates edit %s "+
+			"--allow-replacing-resources",
 		f.Transition, strings.Join(outcome.Replaces, ", "), way, shell.POSIX(work.GetMetadata().GetTemplateName()))}
 }
 
-// withoutMomentary omits the resources that exist only while the workspace runs: a stop deletes them, and a start makes or keeps them.
+// withoutMomentary omits the resources that exist only while the workspace runs: a stop deletes them, and a start makes
+// or keeps them.
 func (r *runner) withoutMomentary(
-	ctx context.Context, t *template.Source, f host.Facts, env map[string]string, replacement *provisionerpb.Replacement, lost []result.Event,
+	ctx context.Context, t *template.Source, f host.Facts, env map[string]string,
+	replacement *provisionerpb.Replacement, lost []result.Event,
 ) (kept []result.Event, newEnv map[string]string, err error) {
 	transition := f.Transition
 	is := func(events []result.Event, addr, action string) bool {
@@ -141,7 +155,8 @@ func (r *runner) withoutMomentary(
 
 // withoutAnew omits the resources that every build makes anew. It reads the plan in the working folder.
 func (r *runner) withoutAnew(
-	ctx context.Context, t *template.Source, env map[string]string, replacement *provisionerpb.Replacement, lost []result.Event,
+	ctx context.Context, t *template.Source, env map[string]string, replacement *provisionerpb.Replacement,
+	lost []result.Event,
 ) ([]result.Event, error) {
 	if !slices.ContainsFunc(lost, func(e result.Event) bool { return e.Action == "replace" }) {
 		return lost, nil

@@ -63,9 +63,11 @@ func (r *runner) open(ctx context.Context) (*template.Source, error) {
 	})
 }
 
-// fill makes the slot's working folder: the source, with other content for some of its files, a link to what init made (unless linked is false),
-// variables and state. The folder is new, and is given to the job only when complete.
-func (r *runner) fill(t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited) error {
+// fill makes the slot's working folder: the source, with other content for some of its files, a link to what init made
+// (unless linked is false), variables and state. The folder is new, and is given to the job only when complete.
+func (r *runner) fill(
+	t *template.Source, linked bool, variables []*provisionerpb.VariableValue, state []byte, content template.Edited,
+) error {
 	dir := r.slot.Work()
 	r.slot.Halt()
 	if err := r.slot.Renew(dir); err != nil {
@@ -129,7 +131,9 @@ func writeNew(root *os.Root, name string, text []byte) error {
 }
 
 // terraform runs one command in the slot, with an environment from slot.serve.
-func (r *runner) terraform(ctx context.Context, env map[string]string, command func(context.Context, *tfexec.Terraform) error) error {
+func (r *runner) terraform(
+	ctx context.Context, env map[string]string, command func(context.Context, *tfexec.Terraform) error,
+) error {
 	tf := r.slot.Terraform()
 	if err := r.slot.Equip(env); err != nil {
 		return err
@@ -137,7 +141,8 @@ func (r *runner) terraform(ctx context.Context, env map[string]string, command f
 	tf.SetStderr(result.NewStderr(r.log))
 	defer discardOutput(tf)
 	return r.slot.Bounded(ctx, func(ctx context.Context) error {
-		return host.Supervise(ctx, r.stop, r.slot.PidFile(), func(gentle context.Context) error { return command(gentle, tf) })
+		return host.Supervise(ctx, r.stop, r.slot.PidFile(),
+			func(gentle context.Context) error { return command(gentle, tf) })
 	})
 }
 
@@ -180,8 +185,10 @@ func hintAbout(text string) string {
 			"Give them the file with --provisioner-file .kube/config=/etc/codermesh/kubeconfig of the provisioner or the server."
 	case strings.Contains(text, "CODER_WORKSPACES_DIR: "):
 		return `This template starts workspaces on the provisioner's host in the way of an earlier version. Push the starter "process" of this version, or see docs/provisioners.md.`
-	case strings.Contains(lower, "docker") && (strings.Contains(lower, "permission denied") || strings.Contains(lower, "cannot connect")):
-		return "Docker's socket is given to templates that use a docker provider, from --provisioner-docker-socket of the provisioner, which must be able to use it."
+	case strings.Contains(lower, "docker") && (strings.Contains(lower, "permission denied") ||
+		strings.Contains(lower, "cannot connect")):
+		return "Docker's socket is given to templates that use a docker provider, from --provisioner-docker-socket " +
+			"of the provisioner, which must be able to use it."
 	}
 	return ""
 }
@@ -216,7 +223,8 @@ func discardOutput(tf *tfexec.Terraform) {
 	tf.SetStderr(io.Discard)
 }
 
-// withIDToken adds the file with the build's ID token to the files of a job that differ from the template's, if it has one.
+// withIDToken adds the file with the build's ID token to the files of a job that differ from the template's, if it has
+// one.
 func withIDToken(edited template.Edited, m *provisionerpb.Metadata) template.Edited {
 	if m.GetIdToken() == "" {
 		return edited

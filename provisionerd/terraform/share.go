@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
-// Providers are large, and each template version installs its own. Files with the same content share one file on disk: the store, beside the
-// versions, names them by hash, and the versions hold hard links. Only the daemon writes there, and it copies what it adds, so that no
-// process that init left behind has such a file open.
+// Providers are large, and each template version installs its own. Files with the same content share one file on disk:
+// the store, beside the versions, names them by hash, and the versions hold hard links. Only the daemon writes there,
+// and it copies what it adds, so that no process that init left behind has such a file open.
 const (
 	versionsDir = "templates" // below the cache folder
 	storeDir    = "providers" // below the cache folder
@@ -27,8 +27,9 @@ const (
 	sharedFrom = 1 << 20
 )
 
-// share replaces the large files that init has installed into a version's closed folder with links into the store. If the file system does
-// not support such links the files stay as they are. version is the folder's name below the cache folder.
+// share replaces the large files that init has installed into a version's closed folder with links into the store. If
+// the file system does not support such links the files stay as they are. version is the folder's name below the cache
+// folder.
 func share(cacheDir, version string) error {
 	root, err := os.OpenRoot(cacheDir)
 	if err != nil {
@@ -52,7 +53,8 @@ func share(cacheDir, version string) error {
 		}
 		return shareFile(root, name, info.Mode().Perm())
 	})
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) {
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EPERM) ||
+		errors.Is(err, syscall.EMLINK) {
 		return nil
 	}
 	if err != nil {

@@ -39,16 +39,16 @@ type Options struct {
 	// CacheDir holds unpacked and initialized template versions. Several executors may share it. Empty means
 	// /var/cache/codermesh for root, else a folder in the user's cache folder.
 	CacheDir string
-	// RunDir holds the slots, and belongs to one executor alone; it must stay the same across restarts so that Recover finds what was left.
-	// It should be on a memory file system. Empty means a folder below /run for root, else in the user's runtime folder. If it is too long
-	// for unix sockets, New derives a short one from it.
+	// RunDir holds the slots, and belongs to one executor alone; it must stay the same across restarts so that Recover
+	// finds what was left. It should be on a memory file system. Empty means a folder below /run for root, else in the
+	// user's runtime folder. If it is too long for unix sockets, New derives a short one from it.
 	RunDir string
 	// WorkspacesDir holds the home folders of workspaces that are processes of this host. Empty means
 	// /var/lib/codermesh/workspaces for root, else a folder in the user's home.
 	WorkspacesDir string
-	// Worker is the command of our own program that calls ServeProvider. Its first element, an absolute path, must call sandbox.Exec if
-	// sandbox.CommandFile recognizes its arguments, sandbox.Init with the argument "sandbox-init", sandbox.Kill with "sandbox-kill" and
-	// ProcessCommand with "workspace-process".
+	// Worker is the command of our own program that calls ServeProvider. Its first element, an absolute path, must call
+	// sandbox.Exec if sandbox.CommandFile recognizes its arguments, sandbox.Init with the argument "sandbox-init",
+	// sandbox.Kill with "sandbox-kill" and ProcessCommand with "workspace-process".
 	Worker []string
 	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
 	InitTimeout time.Duration
@@ -56,33 +56,35 @@ type Options struct {
 	Slots int
 	// Isolation is "auto" (the same as "") or "none"; see the package documentation.
 	Isolation string
-	// MayRunUnconfined is called before each job if Isolation is "auto" and this machine cannot confine templates; its error fails the job.
-	// If it is nil, New fails instead.
+	// MayRunUnconfined is called before each job if Isolation is "auto" and this machine cannot confine templates; its
+	// error fails the job. If it is nil, New fails instead.
 	MayRunUnconfined func(context.Context) error `json:"-"`
 	// DockerSocket is given to templates that use a provider named docker. Empty means never.
 	DockerSocket string
 	// ExtraEnv names variables of this process's environment that templates may see, such as AWS_PROFILE.
 	ExtraEnv []string
-	// Readable are files and folders of this host that templates and workspaces may read, in addition to the software and a part of /etc.
+	// Readable are files and folders of this host that templates and workspaces may read, in addition to the software
+	// and a part of /etc.
 	Readable []string
 	// Files are files of this host, such as credentials, that every job gets a copy of.
 	Files []host.JobFile
-	// Hidden are files and folders with secrets of the operator, wherever they lie, which templates and workspaces never see.
+	// Hidden are files and folders with secrets of the operator, wherever they lie, which templates and workspaces
+	// never see.
 	Hidden []string
-	// ServiceAccount is the folder with the credentials of a Kubernetes pod. Jobs may read it if ExtraEnv names KUBERNETES_SERVICE_HOST,
-	// without which nothing finds the cluster. Empty means where the kubelet puts it.
+	// ServiceAccount is the folder with the credentials of a Kubernetes pod. Jobs may read it if ExtraEnv names
+	// KUBERNETES_SERVICE_HOST, without which nothing finds the cluster. Empty means where the kubelet puts it.
 	ServiceAccount string
 	// JobLimits bound the processes of a confined job together.
 	JobLimits host.JobLimits
 	// WorkspaceLimits bound each workspace that is a process of this host. Templates may ask for less.
 	WorkspaceLimits host.WorkspaceLimits
-	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, if bubblewrap works. 0 means
-	// DefaultLastWords.
+	// LastWords is how long Terraform may take to save its state and end after the daemon was killed, if bubblewrap
+	// works. 0 means DefaultLastWords.
 	LastWords time.Duration
 	// Limits bound each process of a job. Builds have none, because the needs of providers are unknown.
 	Limits sandbox.Limits
-	// Like is an executor of this process with the same Binary and Isolation: New uses the Terraform that it found, and does not try again
-	// whether that runs confined. Nil finds and tries both.
+	// Like is an executor of this process with the same Binary and Isolation: New uses the Terraform that it found, and
+	// does not try again whether that runs confined. Nil finds and tries both.
 	Like *Executor
 	// Metrics registers the executor's metrics. Nil registers none.
 	Metrics prometheus.Registerer
@@ -104,9 +106,9 @@ type Executor struct {
 	evaluations chan int // slots that no evaluation uses
 }
 
-// New finds Terraform, claims its folders, sets aside what a killed predecessor left (see Recover), and starts preparing slots. Its errors
-// are faults if the user can fix them: no usable Terraform, folders in use by another process. It may block for a download if opts.Install
-// is set; ctx bounds that.
+// New finds Terraform, claims its folders, sets aside what a killed predecessor left (see Recover), and starts
+// preparing slots. Its errors are faults if the user can fix them: no usable Terraform, folders in use by another
+// process. It may block for a download if opts.Install is set; ctx bounds that.
 func New(ctx context.Context, opts Options) (*Executor, error) {
 	if len(opts.Worker) == 0 {
 		return nil, errors.New("create executor: no worker command")
@@ -141,9 +143,11 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 // host returns the options of the executor's host.
 func (o Options) host() host.Options {
 	h := host.Options{
-		Logger: o.Logger, CacheDir: o.CacheDir, RunDir: o.RunDir, WorkspacesDir: o.WorkspacesDir, Worker: o.Worker, Isolation: o.Isolation,
+		Logger: o.Logger, CacheDir: o.CacheDir, RunDir: o.RunDir, WorkspacesDir: o.WorkspacesDir, Worker: o.Worker,
+		Isolation:    o.Isolation,
 		DockerSocket: o.DockerSocket, ExtraEnv: o.ExtraEnv, Readable: o.Readable, Files: o.Files, Hidden: o.Hidden,
-		ServiceAccount: o.ServiceAccount, JobLimits: o.JobLimits, WorkspaceLimits: o.WorkspaceLimits, LastWords: o.LastWords, Limits: o.Limits,
+		ServiceAccount: o.ServiceAccount, JobLimits: o.JobLimits, WorkspaceLimits: o.WorkspaceLimits,
+		LastWords: o.LastWords, Limits: o.Limits,
 	}
 	if o.Like != nil {
 		h.Like = o.Like.host
@@ -157,7 +161,8 @@ func (e *Executor) setUp(ctx context.Context) (err error) {
 	var program host.Program
 	if opts.Like != nil {
 		program = opts.Like.host.Program()
-	} else if program, err = host.FindTerraform(ctx, opts.Binary, opts.Install, filepath.Join(h.CacheDir(), "bin"), e.log); err != nil {
+	} else if program, err = host.FindTerraform(ctx, opts.Binary, opts.Install, filepath.Join(h.CacheDir(),
+		"bin"), e.log); err != nil {
 		return err
 	}
 	cli, err := writeCLIConfig(h.RunDir())
@@ -177,11 +182,12 @@ func (e *Executor) Name() string { return e.host.Program().Name() }
 // Isolation describes for users what confines templates here.
 func (e *Executor) Isolation() string { return e.host.Confinement() }
 
-// Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is complete.
+// Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is
+// complete.
 func (e *Executor) Concerns() []string { return slices.Clone(e.host.Concerns()) }
 
-// Announce logs what runs the jobs and what confines templates, and warns if the confinement is incomplete. Several executors of one
-// process would log the same.
+// Announce logs what runs the jobs and what confines templates, and warns if the confinement is incomplete. Several
+// executors of one process would log the same.
 func (e *Executor) Announce() {
 	e.log.Info("terraform is ready", "program", e.host.Program().Name(), "isolation", e.host.Confinement())
 	if concern := e.host.Program().Concern(); concern != "" {
@@ -199,14 +205,16 @@ func (e *Executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 		return failed(e.host, err)
 	}
 	defer e.giveBack(s)
-	r := &runner{host: e.host, cache: e.cache, timeout: e.opts.JobLimits.Timeout, slot: s, offer: run.Offer, run: run, log: result.NewLog(run.Sink), stop: stop}
+	r := &runner{host: e.host, cache: e.cache, timeout: e.opts.JobLimits.Timeout, slot: s, offer: run.Offer, run: run,
+		log: result.NewLog(run.Sink), stop: stop}
 	var res *provisionerpb.Result
 	if err := e.mayRun(ctx); err != nil {
 		res = r.failed(err)
 	} else {
 		res = r.perform(ctx)
 	}
-	// What programs print may be about other machines' disks, and counts only if one of these is full: before the slot is cleaned.
+	// What programs print may be about other machines' disks, and counts only if one of these is full: before the slot
+	// is cleaned.
 	if full := disk.ExplainText(res.GetError(), provisionersDisk, e.host.Disks()...); full != nil {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_ERROR, "%s", res.GetError())
 		res.Error = full.Error()
@@ -231,10 +239,12 @@ func (r *runner) perform(ctx context.Context) *provisionerpb.Result {
 	case *provisionerpb.Offer_TemplateDryRun:
 		res = r.dryRun(ctx, work.TemplateDryRun)
 	default:
-		res = r.failed(fault.New(fault.Invalid, "this provisioner does not support the offered kind of job: upgrade it"))
+		res = r.failed(fault.New(fault.Invalid,
+			"this provisioner does not support the offered kind of job: upgrade it"))
 	}
 	if res.GetError() != "" && r.tookTooLong(asked) {
-		res.Error = fault.New(fault.Invalid, "the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
+		res.Error = fault.New(fault.Invalid,
+			"the job took longer than %s: make it shorter, or raise --provisioner-job-timeout of the provisioner",
 			r.timeout).Error()
 		res.ErrorCode = ""
 	} else if res.GetError() != "" && (ctx.Err() != nil || stopped(asked)) {

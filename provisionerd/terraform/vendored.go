@@ -16,8 +16,9 @@ const (
 	vendoredProviders  = "terraform.d/plugins"
 )
 
-// settleProviders moves the unpacked providers that a template brings to where init has linked them. Those links name the folder in which init
-// ran, which is about to be renamed. Links to elsewhere stay: they lead to a mirror of the operator.
+// settleProviders moves the unpacked providers that a template brings to where init has linked them. Those links name
+// the folder in which init ran, which is about to be renamed. Links to elsewhere stay: they lead to a mirror of the
+// operator.
 func settleProviders(src string) error {
 	root, err := os.OpenRoot(src)
 	if err != nil {
@@ -57,14 +58,16 @@ func settleProviders(src string) error {
 	return nil
 }
 
-// vendored returns the name of a link's target, if the template brings it. The template's folder is known by several names.
+// vendored returns the name of a link's target, if the template brings it. The template's folder is known by several
+// names.
 func vendored(link, target string, folders ...string) (name string, ok bool) {
 	if !filepath.IsAbs(target) {
 		name = path.Join(path.Dir(link), filepath.ToSlash(target))
 		return name, strings.HasPrefix(name, vendoredProviders+"/")
 	}
 	for _, folder := range folders {
-		if rest, err := filepath.Rel(folder, target); err == nil && strings.HasPrefix(filepath.ToSlash(rest), vendoredProviders+"/") {
+		if rest, err := filepath.Rel(folder, target); err == nil &&
+			strings.HasPrefix(filepath.ToSlash(rest), vendoredProviders+"/") {
 			return filepath.ToSlash(rest), true
 		}
 	}

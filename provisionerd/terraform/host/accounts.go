@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
-// Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie above
-// what distributions, systemd and container engines assign. A container that maps few accounts uses the low ones.
+// Accounts of jobs and workspaces are numbers of our own, without an entry in the host's /etc/passwd. The ranges lie
+// above what distributions, systemd and container engines assign. A container that maps few accounts uses the low ones.
 const (
 	jobAccounts     = 1_950_000_000
 	perExecutor     = 256 // accounts that one executor claims; each job gets another
@@ -30,8 +30,8 @@ const (
 	lowSpaceAccountsTo = 61_000
 )
 
-// accounts are the numbers that an executor's jobs run as, claimed on this host as long as the lock is held, and the range
-// of workspaces' accounts, which belong to their folders.
+// accounts are the numbers that an executor's jobs run as, claimed on this host as long as the lock is held, and the
+// range of workspaces' accounts, which belong to their folders.
 type accounts struct {
 	dir            string // of the locks
 	lock           *os.File
@@ -46,13 +46,16 @@ type accounts struct {
 	unswept []int        // they left something that cannot be removed yet
 }
 
-// claimAccounts claims accounts that no other executor on this host uses. It needs root, and waits while another executor sweeps.
+// claimAccounts claims accounts that no other executor on this host uses. It needs root, and waits while another
+// executor sweeps.
 func claimAccounts() (*accounts, error) { return claimAccountsIn(accountLocks()) }
 
 func claimAccountsIn(dir string) (_ *accounts, err error) {
-	a := &accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo, taken: map[int]bool{}}
+	a := &accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo,
+		taken: map[int]bool{}}
 	if !mapped(spaceAccountsTo) {
-		a = &accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts, beyond: lowSpaceAccountsTo, taken: map[int]bool{}}
+		a = &accounts{first: sandbox.LowestAccount, count: lowPerExecutor, spaces: lowSpaceAccounts,
+			beyond: lowSpaceAccountsTo, taken: map[int]bool{}}
 	}
 	a.lowest, a.temporary = a.first, temporaryDirs
 	if !mapped(a.beyond) {
@@ -87,7 +90,8 @@ func claimAccountsIn(dir string) (_ *accounts, err error) {
 	return nil, errors.New("all accounts for jobs are in use on this host")
 }
 
-// lockAll waits for the lock of all accounts: its holder claims some, or holds the locks of free ones to sweep. Close the file.
+// lockAll waits for the lock of all accounts: its holder claims some, or holds the locks of free ones to sweep. Close
+// the file.
 func lockAll(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "all"), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
@@ -121,12 +125,14 @@ func (a *accounts) take() (int, error) {
 			return uid, nil
 		}
 	}
-	return 0, fmt.Errorf("choose account: all %d accounts of this executor are in use: files of earlier jobs may be left in %s", a.count, strings.Join(a.temporary, ", "))
+	return 0,
+		fmt.Errorf("choose account: all %d accounts of this executor are in use: files of earlier jobs may be left "+
+			"in %s", a.count, strings.Join(a.temporary, ", "))
 }
 
-// giveBack frees an account whose processes have ended, once nothing belongs to it. shared is set if jobs share the host's temporary folders:
-// then it removes what the account left there, and what others left that could not be removed before. An account that still owns something
-// is not used again.
+// giveBack frees an account whose processes have ended, once nothing belongs to it. shared is set if jobs share the
+// host's temporary folders: then it removes what the account left there, and what others left that could not be removed
+// before. An account that still owns something is not used again.
 func (a *accounts) giveBack(uid int, shared bool) error {
 	a.mu.Lock()
 	all := []int{uid}
@@ -163,11 +169,12 @@ func (a *accounts) ours(uid int) bool {
 	return uid >= a.lowest && uid < a.lowest+executorsMost*a.count || a.space(uid)
 }
 
-// sweepDead ends what runs under the accounts of this executor, and removes what they and those of executors that have ended left. It leaves
-// the accounts of executors alone whose Terraform may still be saving its state.
+// sweepDead ends what runs under the accounts of this executor, and removes what they and those of executors that have
+// ended left. It leaves the accounts of executors alone whose Terraform may still be saving its state.
 //
-// shared is set if jobs of this executor share the host's temporary folders. To search these takes seconds where they hold many files. So
-// it searches only if it must, or if an executor that may have left something has ended, or for the first time since the machine started.
+// shared is set if jobs of this executor share the host's temporary folders. To search these takes seconds where they
+// hold many files. So it searches only if it must, or if an executor that may have left something has ended, or for the
+// first time since the machine started.
 func (a *accounts) sweepDead(self string, shared, must bool) (err error) {
 	all, err := lockAll(a.dir) // a claim would find the locks of all free accounts taken
 	if err != nil {
@@ -221,7 +228,8 @@ func (a *accounts) sweepDead(self string, shared, must bool) (err error) {
 			}
 		}
 	}
-	sweep := sandbox.Leavings{Of: func(uid int) bool { return a.ours(uid) && !a.space(uid) && dead[uid-(uid-a.lowest)%a.count] }, Jobs: a.ours}
+	ofDead := func(uid int) bool { return a.ours(uid) && !a.space(uid) && dead[uid-(uid-a.lowest)%a.count] }
+	sweep := sandbox.Leavings{Of: ofDead, Jobs: a.ours}
 	if must {
 		sweep.Dirs = a.temporary
 	}
@@ -236,7 +244,8 @@ func (a *accounts) sweepDead(self string, shared, must bool) (err error) {
 	return mark(a.searched())
 }
 
-// searched returns the name of the mark that the temporary folders were searched for files of all accounts since the machine started.
+// searched returns the name of the mark that the temporary folders were searched for files of all accounts since the
+// machine started.
 func (a *accounts) searched() string { return filepath.Join(a.dir, "searched") }
 
 // mark returns the name of the mark that the nth range of accounts may own something in the temporary folders.
@@ -266,14 +275,16 @@ func mapped(uid int) bool {
 	}
 	for line := range strings.Lines(string(text)) {
 		var inside, outside, count int64
-		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && int64(uid) >= inside && int64(uid) < inside+count {
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && int64(uid) >= inside &&
+			int64(uid) < inside+count {
 			return true
 		}
 	}
 	return false
 }
 
-// writeAccountFiles writes passwd and group into a sandbox's /etc: the host's entries, preceded by the one account that the sandbox runs as.
+// writeAccountFiles writes passwd and group into a sandbox's /etc: the host's entries, preceded by the one account that
+// the sandbox runs as.
 func writeAccountFiles(etc string, a account) error {
 	if a.uid == 0 {
 		a.uid = os.Geteuid()
@@ -291,8 +302,8 @@ func writeAccountFiles(etc string, a account) error {
 	return nil
 }
 
-// hostLines returns the lines of a file of accounts, except the line with the given name. It returns none if the host lacks
-// the file.
+// hostLines returns the lines of a file of accounts, except the line with the given name. It returns none if the host
+// lacks the file.
 func hostLines(file, without string) []byte {
 	in, err := os.Open(file)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroup bounds what all processes of a slot use together with the kernel's control groups: version 2, or version 1 for a
-// controller that version 2 lacks.
+// cgroup bounds what all processes of a slot use together with the kernel's control groups: version 2, or version 1 for
+// a controller that version 2 lacks.
 type cgroup struct {
 	memory, pids, cpu string // folders; empty for an unavailable controller
 	v2                bool
 }
 
-// openCgroup creates the groups with a name, or reuses existing ones, and sets their bounds. It omits a controller that is
-// unavailable; the error then reports which, and why.
+// openCgroup creates the groups with a name, or reuses existing ones, and sets their bounds. It omits a controller that
+// is unavailable; the error then reports which, and why.
 func openCgroup(name string, limits JobLimits) (*cgroup, error) {
 	own, err := ownCgroups()
 	if err != nil {
@@ -76,14 +76,15 @@ func ownCgroups() (map[string]string, error) {
 	return own, nil
 }
 
-// unifiedGroup creates a group of version 2 with all controllers. Only leaves may contain processes, so this process first
-// moves into one if its group was delegated to it alone; otherwise the group is created at the root.
+// unifiedGroup creates a group of version 2 with all controllers. Only leaves may contain processes, so this process
+// first moves into one if its group was delegated to it alone; otherwise the group is created at the root.
 func unifiedGroup(own, name string) (string, error) {
 	base := filepath.Join(cgroupRoot, own)
 	if filepath.Base(own) == "codermesh-daemon" {
 		base = filepath.Dir(base)
 	} else if own != "/" {
-		if procs, err := os.ReadFile(filepath.Join(base, "cgroup.procs")); err == nil && strings.TrimSpace(string(procs)) == strconv.Itoa(os.Getpid()) {
+		if procs, err := os.ReadFile(filepath.Join(base, "cgroup.procs")); err == nil &&
+			strings.TrimSpace(string(procs)) == strconv.Itoa(os.Getpid()) {
 			leaf := filepath.Join(base, "codermesh-daemon")
 			if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return "", fmt.Errorf("make cgroup: %w", err)
@@ -130,13 +131,15 @@ func (c *cgroup) bound(l JobLimits) error {
 		if quota > 0 {
 			bandwidth = fmt.Sprint(quota, " ", period)
 		}
-		return errors.Join(set(c.memory, "memory.max", number(l.Memory, "max")), set(c.pids, "pids.max", number(l.Processes, "max")),
+		return errors.Join(set(c.memory, "memory.max", number(l.Memory, "max")),
+			set(c.pids, "pids.max", number(l.Processes, "max")),
 			set(c.cpu, "cpu.max", bandwidth))
 	}
 	if quota == 0 {
 		quota = -1
 	}
-	return errors.Join(set(c.memory, "memory.limit_in_bytes", number(l.Memory, "-1")), set(c.pids, "pids.max", number(l.Processes, "max")),
+	return errors.Join(set(c.memory, "memory.limit_in_bytes", number(l.Memory, "-1")),
+		set(c.pids, "pids.max", number(l.Processes, "max")),
 		set(c.cpu, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10)))
 }
 
@@ -151,8 +154,8 @@ func (c *cgroup) procs() []string {
 	return names
 }
 
-// hits returns how often the kernel killed processes for memory, and refused to start one for their number, since the group
-// was created.
+// hits returns how often the kernel killed processes for memory, and refused to start one for their number, since the
+// group was created.
 func (c *cgroup) hits() (memory, processes uint64) {
 	events := "memory.events"
 	if !c.v2 {
@@ -181,8 +184,8 @@ func counter(dir, file, name string) uint64 {
 	return 0
 }
 
-// kill ends every process of the group at once, including one that is forking. Only version 2 can (Linux 5.14); elsewhere
-// it does nothing.
+// kill ends every process of the group at once, including one that is forking. Only version 2 can (Linux 5.14);
+// elsewhere it does nothing.
 func (c *cgroup) kill() error {
 	if !c.v2 || c.memory == "" {
 		return nil

@@ -7,10 +7,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
 )
 
-// keepAgents makes the provider keep the agents of a prebuilt workspace while a user claims it. Each agent keeps its id, its token and its
-// start script, so that what runs it is not made anew and the agent stays connected. Attributes that depend on the owner, such as env, change
-// in place, and so do its apps, scripts and variables, and what coder_metadata shows. The provider itself would replace the agent then; its variable for the token of a running agent, CODER_RUNNING_WORKSPACE_AGENT_TOKEN_*,
-// has one value for all agents, so it is not set.
+// keepAgents makes the provider keep the agents of a prebuilt workspace while a user claims it. Each agent keeps its
+// id, its token and its start script, so that what runs it is not made anew and the agent stays connected. Attributes
+// that depend on the owner, such as env, change in place, and so do its apps, scripts and variables, and what
+// coder_metadata shows. The provider itself would replace the agent then; its variable for the token of a running
+// agent, CODER_RUNNING_WORKSPACE_AGENT_TOKEN_*, has one value for all agents, so it is not set.
 func keepAgents(p *schema.Provider) {
 	agent := p.ResourcesMap["coder_agent"]
 	read := agent.ReadWithoutTimeout
@@ -44,7 +45,8 @@ func changeInPlace(attributes map[string]*schema.Schema) {
 	}
 }
 
-// markOwner makes the provider declare everything about the workspace's owner as sensitive, and the tokens of agents as not.
+// markOwner makes the provider declare everything about the workspace's owner as sensitive, and the tokens of agents as
+// not.
 func markOwner(p *schema.Provider) {
 	for _, a := range p.DataSourcesMap["coder_workspace_owner"].Schema {
 		a.Sensitive = true

@@ -25,7 +25,8 @@ func (h *Host) cgroupName(n int) string {
 // chooseCgroups determines whether control groups bound jobs here.
 func (h *Host) chooseCgroups() {
 	l, w := h.opts.JobLimits, h.opts.WorkspaceLimits
-	if !h.isolation.confined() || l.Memory == 0 && l.Processes == 0 && l.CPUs == 0 && w.Memory == 0 && w.Processes == 0 {
+	if !h.isolation.confined() || l.Memory == 0 && l.Processes == 0 && l.CPUs == 0 && w.Memory == 0 &&
+		w.Processes == 0 {
 		return
 	}
 	group, err := openCgroup(h.cgroupName(-1), l)
@@ -37,22 +38,26 @@ func (h *Host) chooseCgroups() {
 		if !h.isolation.countsProcesses() {
 			unbound += " and the number of its processes"
 		}
-		h.isolation.concerns = append(h.isolation.concerns, fmt.Sprintf("the memory of a job is bounded for each of its processes only, and %s not at all: %s",
-			unbound, strings.ReplaceAll(err.Error(), "\n", ", ")))
+		h.isolation.concerns = append(h.isolation.concerns,
+			fmt.Sprintf("the memory of a job is bounded for each of its processes only, and %s not at all: %s",
+				unbound, strings.ReplaceAll(err.Error(), "\n", ", ")))
 	}
 }
 
 // ErrUnconfined returns the error of an executor that could run templates only unconfined.
 func (h *Host) ErrUnconfined() error {
-	return fault.New(fault.Unavailable, "templates cannot be confined on this machine: %s", strings.Join(h.isolation.concerns, "; ")).
-		WithDetail("Install bubblewrap, run as root, or accept that templates can do what this account can with --provisioner-isolation=none.")
+	return fault.New(fault.Unavailable, "templates cannot be confined on this machine: %s",
+		strings.Join(h.isolation.concerns, "; ")).
+		WithDetail("Install bubblewrap, run as root, or accept that templates can do what this account can with " +
+			"--provisioner-isolation=none.")
 }
 
 // chooseIsolation determines what this host offers.
 func (h *Host) chooseIsolation(ctx context.Context, mirrors []string) (isolation, error) {
 	switch h.opts.Isolation {
 	case "none":
-		return isolation{none: true, concerns: []string{"templates can do what this account can: --provisioner-isolation is none"}}, nil
+		return isolation{none: true,
+			concerns: []string{"templates can do what this account can: --provisioner-isolation is none"}}, nil
 	case "", "auto":
 	default:
 		return isolation{}, fault.New(fault.Invalid, "isolation %q is unknown: use auto or none", h.opts.Isolation)
@@ -83,7 +88,8 @@ func (h *Host) chooseIsolation(ctx context.Context, mirrors []string) (isolation
 		}
 		err = fmt.Errorf("bubblewrap does not work here: %w", err)
 		if reason := forbidsUserNamespaces("/"); reason != "" && os.Geteuid() != 0 {
-			err = fmt.Errorf("this machine forbids user namespaces to ordinary accounts (%s), see docs/provisioners.md: %w", reason, err)
+			err = fmt.Errorf("this machine forbids user namespaces to ordinary accounts (%s), see "+
+				"docs/provisioners.md: %w", reason, err)
 		}
 	}
 	concern(err)
@@ -108,8 +114,8 @@ func (h *Host) chooseIsolation(ctx context.Context, mirrors []string) (isolation
 	return i, nil
 }
 
-// forbidsUserNamespaces returns the setting of the kernel that keeps accounts other than root from creating user namespaces, or "". A machine
-// may forbid them in other ways, too. root is the folder with proc in it.
+// forbidsUserNamespaces returns the setting of the kernel that keeps accounts other than root from creating user
+// namespaces, or "". A machine may forbid them in other ways, too. root is the folder with proc in it.
 func forbidsUserNamespaces(root string) string {
 	for _, setting := range []struct{ name, forbids string }{
 		{"user/max_user_namespaces", "0"},
@@ -126,7 +132,8 @@ func forbidsUserNamespaces(root string) string {
 
 // tryIsolation runs Terraform once the way that jobs will run it, unless that of h.opts.Like runs so.
 func (h *Host) tryIsolation(ctx context.Context, i isolation) (err error) {
-	if like := h.opts.Like; like != nil && like.isolation.bubblewrap == i.bubblewrap && (like.isolation.accounts != nil) == (i.accounts != nil) {
+	if like := h.opts.Like; like != nil && like.isolation.bubblewrap == i.bubblewrap &&
+		(like.isolation.accounts != nil) == (i.accounts != nil) {
 		return nil
 	}
 	command := filepath.Join(h.runDir, "try")
@@ -149,14 +156,16 @@ func (h *Host) tryIsolation(ctx context.Context, i isolation) (err error) {
 	cmd.Cancel = func() error { return kill(-cmd.Process.Pid, syscall.SIGKILL) } // all of the sandbox has the pipe
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		return fault.New(fault.Unavailable, "%s did not answer in its sandbox in %s: %w", h.program.path, versionTimeout, ctx.Err()).
+		return fault.New(fault.Unavailable, "%s did not answer in its sandbox in %s: %w", h.program.path,
+			versionTimeout, ctx.Err()).
 			WithDetail("Start the provisioner again when the machine is less busy.")
 	}
 	if err != nil {
 		return fmt.Errorf("run %s in it: %w: %s", h.program.path, err, printable.Line(strings.TrimSpace(string(out))))
 	}
 	if !strings.Contains(string(out), h.program.Version) {
-		return fmt.Errorf("run %s in it: it reports another version: %s", h.program.path, printable.Line(strings.TrimSpace(string(out))))
+		return fmt.Errorf("run %s in it: it reports another version: %s", h.program.path,
+			printable.Line(strings.TrimSpace(string(out))))
 	}
 	return nil
 }
@@ -170,14 +179,15 @@ func late(err error) bool {
 func (h *Host) checkDirs() error {
 	for _, dir := range []string{h.runDir, h.opts.CacheDir} {
 		if below(dir, h.opts.WorkspacesDir) {
-			return fault.New(fault.Invalid, "the folder %s lies in %s, which belongs to workspaces: choose another", dir, h.opts.WorkspacesDir)
+			return fault.New(fault.Invalid, "the folder %s lies in %s, which belongs to workspaces: choose another",
+				dir, h.opts.WorkspacesDir)
 		}
 	}
 	return nil
 }
 
-// checkShared rejects daemon folders that lie where templates may write, or that templates cannot reach, if templates share the host's view
-// of folders.
+// checkShared rejects daemon folders that lie where templates may write, or that templates cannot reach, if templates
+// share the host's view of folders.
 func (h *Host) checkShared() error {
 	for _, dir := range []string{h.runDir, h.opts.CacheDir, h.opts.WorkspacesDir} {
 		for _, open := range temporaryDirs {
@@ -207,10 +217,12 @@ func (h *Host) openFor(i isolation) error {
 	return nil
 }
 
-// SetUp finds what confines jobs of program, and sets aside what a killed predecessor left. cliConfig is the file with Terraform's CLI
-// configuration for jobs, mirrors are folders that its providers are linked from. The error is a fault if jobs would run unconfined and
-// mayUnconfined does not allow that.
-func (h *Host) SetUp(ctx context.Context, program Program, cliConfig string, mirrors []string, mayUnconfined bool) (err error) {
+// SetUp finds what confines jobs of program, and sets aside what a killed predecessor left. cliConfig is the file with
+// Terraform's CLI configuration for jobs, mirrors are folders that its providers are linked from. The error is a fault
+// if jobs would run unconfined and mayUnconfined does not allow that.
+func (h *Host) SetUp(
+	ctx context.Context, program Program, cliConfig string, mirrors []string, mayUnconfined bool,
+) (err error) {
 	h.program = program
 	if h.isolation, err = h.chooseIsolation(ctx, mirrors); err != nil {
 		return err
@@ -233,7 +245,8 @@ func (h *Host) SetUp(ctx context.Context, program Program, cliConfig string, mir
 	}
 	if a := h.isolation.accounts; a != nil {
 		shared := h.isolation.bubblewrap == ""
-		// Executors of versions that make no marks may have used the accounts of this process, until its first executor has searched.
+		// Executors of versions that make no marks may have used the accounts of this process, until its first executor
+		// has searched.
 		if err := a.sweepDead(h.opts.Worker[0], shared, shared && h.opts.Like == nil); err != nil {
 			h.log.Warn("files of earlier jobs remain", "err", err)
 		}

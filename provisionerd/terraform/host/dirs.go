@@ -47,7 +47,8 @@ func lockFile(name string) (*os.File, error) {
 	}
 	if err := tryLock(file); err != nil {
 		err = errors.Join(err, file.Close())
-		return nil, fault.New(fault.Conflict, "another server or provisioner uses the folder %s: %w", filepath.Dir(name), err).
+		return nil, fault.New(fault.Conflict, "another server or provisioner uses the folder %s: %w",
+			filepath.Dir(name), err).
 			WithDetail("Stop it, or give this one its own configuration folder with --global-config.")
 	}
 	return file, nil
@@ -63,8 +64,8 @@ func existing(name string) string {
 	}
 }
 
-// reachable reports whether an account that owns nothing can read dir, or run it if it is a file. Otherwise it returns the
-// path that is in the way.
+// reachable reports whether an account that owns nothing can read dir, or run it if it is a file. Otherwise it returns
+// the path that is in the way.
 func reachable(name string) (obstacle string, ok bool) {
 	resolved, err := filepath.EvalSymlinks(name)
 	if err != nil {

@@ -26,8 +26,8 @@ var passedOn = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }
 
-// baseEnv returns what every Terraform process of a job sees, except for the slot's own folders and the workspace's facts.
-// workspaces is the folder of workspaces that are processes of this host, or "" for jobs that cannot reach it.
+// baseEnv returns what every Terraform process of a job sees, except for the slot's own folders and the workspace's
+// facts. workspaces is the folder of workspaces that are processes of this host, or "" for jobs that cannot reach it.
 func baseEnv(extra []string, cliConfig, workspaces string) map[string]string {
 	env := map[string]string{
 		"PATH":               "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

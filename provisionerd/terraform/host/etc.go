@@ -34,7 +34,8 @@ func (h *Host) writeEtc(dir string, a account) (*etcFolder, error) {
 	}
 	for _, name := range v.paths {
 		info, err := os.Lstat(name)
-		if base := filepath.Base(name); err != nil || !inEtc(name) || filepath.Dir(name) == configDir && (base == "passwd" || base == "group") {
+		if base := filepath.Base(name); err != nil || !inEtc(name) ||
+			filepath.Dir(name) == configDir && (base == "passwd" || base == "group") {
 			continue // the account's own follow
 		}
 		at, err := place(name)
@@ -59,7 +60,8 @@ func (h *Host) writeEtc(dir string, a account) (*etcFolder, error) {
 		info, statErr := os.Stat(link.name)
 		switch {
 		case err != nil:
-		case filepath.Dir(link.name) == configDir && slices.Contains(liveNames, filepath.Base(link.name)) && statErr == nil && open(info) &&
+		case filepath.Dir(link.name) == configDir && slices.Contains(liveNames, filepath.Base(link.name)) &&
+			statErr == nil && open(info) &&
 			info.Mode().IsRegular() && info.Size() <= maxEtcCopy: // a copy can follow what replaces the link's target
 			err = copyEtc(link.name, at, info)
 		default:
@@ -69,7 +71,8 @@ func (h *Host) writeEtc(dir string, a account) (*etcFolder, error) {
 			return nil, fmt.Errorf("prepare /etc: %w", err)
 		}
 	}
-	for _, name := range slices.Concat(h.isolation.mirrors, h.serviceAccount(), []string{h.program.path, h.opts.Worker[0]}) { // which policies show
+	shown := slices.Concat(h.isolation.mirrors, h.serviceAccount(), []string{h.program.path, h.opts.Worker[0]})
+	for _, name := range shown { // by policies
 		info, err := os.Stat(name)
 		if err != nil || !inEtc(name) {
 			continue
@@ -94,7 +97,8 @@ func (h *Host) writeEtc(dir string, a account) (*etcFolder, error) {
 
 // copyEtc copies a file unless the copy is as new.
 func copyEtc(from, to string, info fs.FileInfo) error {
-	if have, err := os.Lstat(to); err == nil && have.Mode().IsRegular() && have.Size() == info.Size() && have.ModTime().Equal(info.ModTime()) {
+	if have, err := os.Lstat(to); err == nil && have.Mode().IsRegular() && have.Size() == info.Size() &&
+		have.ModTime().Equal(info.ModTime()) {
 		return nil
 	}
 	text, err := os.ReadFile(from)
@@ -155,6 +159,7 @@ func tidyEtc(dir string, wanted map[string]bool) error {
 	})
 }
 
-// liveNames are the files of /etc that follow the host's while a workspace runs: names of hosts and accounts. Hosts replace these files, when they
-// change networks or get new accounts, and a file that is mounted would stay the old one.
+// liveNames are the files of /etc that follow the host's while a workspace runs: names of hosts and accounts. Hosts
+// replace these files, when they change networks or get new accounts, and a file that is mounted would stay the old
+// one.
 var liveNames = []string{"resolv.conf", "hosts", "nsswitch.conf", "passwd", "group"}

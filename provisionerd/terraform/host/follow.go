@@ -26,7 +26,8 @@ func (h *Host) follow(ctx context.Context) {
 	}
 }
 
-// refreshEtc brings the live names in the /etc of a sandbox up to date with the host's. The sandbox may use it meanwhile.
+// refreshEtc brings the live names in the /etc of a sandbox up to date with the host's. The sandbox may use it
+// meanwhile.
 func (h *Host) refreshEtc(host, dir string) error {
 	h.etc.Lock()
 	defer h.etc.Unlock()
@@ -85,7 +86,8 @@ func replaceLive(name string, text []byte) error {
 	return errors.Join(os.Chmod(next, 0o644), os.Rename(next, name))
 }
 
-// FollowEtc starts to keep the live names of workspaces up to date, until Leave. It does nothing if workspaces see the host's own /etc.
+// FollowEtc starts to keep the live names of workspaces up to date, until Leave. It does nothing if workspaces see the
+// host's own /etc.
 func (h *Host) FollowEtc(ctx context.Context) {
 	if h.isolation.bubblewrap == "" || h.opts.WorkspacesDir == "" {
 		return

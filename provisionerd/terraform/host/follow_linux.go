@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// followNames calls changed after something in a folder with configuration files has changed, or in the folders to which its live names lead,
-// until ctx ends.
+// followNames calls changed after something in a folder with configuration files has changed, or in the folders to
+// which its live names lead, until ctx ends.
 func followNames(ctx context.Context, host string, changed func()) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -37,5 +37,6 @@ func followNames(ctx context.Context, host string, changed func()) error {
 
 // addWatch does nothing if the folder is watched already, or does not exist.
 func addWatch(fd int, dir string) {
-	_, _ = unix.InotifyAddWatch(fd, dir, unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO|unix.IN_CREATE|unix.IN_DELETE|unix.IN_ONLYDIR)
+	_, _ = unix.InotifyAddWatch(fd, dir,
+		unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO|unix.IN_CREATE|unix.IN_DELETE|unix.IN_ONLYDIR)
 }

@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// gate guards a job's provider worker, which knows secrets of the job's owner. Terraform cannot present a certificate to a provider that it
-// is attached to, so the daemon asks the kernel who connects: it accepts connections on a socket in the job's folder, admits the job's own
-// processes, and passes their connections to the worker, which has no listener.
+// gate guards a job's provider worker, which knows secrets of the job's owner. Terraform cannot present a certificate
+// to a provider that it is attached to, so the daemon asks the kernel who connects: it accepts connections on a socket
+// in the job's folder, admits the job's own processes, and passes their connections to the worker, which has no
+// listener.
 type gate struct {
 	listener *net.UnixListener
 	admit    func(*net.UnixConn) error

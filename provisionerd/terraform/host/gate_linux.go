@@ -17,9 +17,9 @@ import (
 // maxAncestors bounds how many generations a process may be below its job's Terraform.
 const maxAncestors = 128
 
-// admitJob returns a function that admits the processes of one job: those of the account uid (0: ours) that are the process
-// noted in one of the files, or descend from it. So a job reaches its own worker and no other, even if several jobs share
-// an account.
+// admitJob returns a function that admits the processes of one job: those of the account uid (0: ours) that are the
+// process noted in one of the files, or descend from it. So a job reaches its own worker and no other, even if several
+// jobs share an account.
 func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 	if uid == 0 {
 		uid = os.Geteuid()
@@ -58,8 +58,8 @@ func admitJob(uid int, pidFiles []string) func(*net.UnixConn) error {
 	}
 }
 
-// descends reports whether a process is root or below it. A parent is older than its child; if it is not, another process
-// has got the parent's number.
+// descends reports whether a process is root or below it. A parent is older than its child; if it is not, another
+// process has got the parent's number.
 func descends(pid int, root sandbox.Process) bool {
 	youngest := ^uint64(0)
 	for range maxAncestors {
@@ -103,8 +103,8 @@ func ended(handle int) bool {
 	fds := []unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 0)
-		if errors.Is(err, unix.EINTR) { // happens even without a wait: the Go runtime signals its threads, the more so under load
-			continue
+		if errors.Is(err, unix.EINTR) {
+			continue // happens even without a wait: the Go runtime signals its threads, the more so under load
 		}
 		return err != nil || n > 0
 	}

@@ -21,7 +21,8 @@ type Grant struct {
 
 // policyOf returns the sandbox policy of a command that runs as uid and may use what g grants.
 func (h *Host) policyOf(i isolation, uid int, g Grant, pidFile string) sandbox.Policy {
-	p := sandbox.Policy{Exec: h.program.path, PidFile: pidFile, Limits: h.opts.Limits, LastWords: h.opts.LastWords, Outlive: g.workspace}
+	p := sandbox.Policy{Exec: h.program.path, PidFile: pidFile, Limits: h.opts.Limits, LastWords: h.opts.LastWords,
+		Outlive: g.workspace}
 	bounds, temporary := h.opts.JobLimits, h.opts.JobLimits.Disk
 	if g.workspace {
 		p.Limits, p.LogBound = sandbox.Limits{}, maxAgentLog
@@ -52,11 +53,13 @@ func (h *Host) policyOf(i isolation, uid int, g Grant, pidFile string) sandbox.P
 		read = slices.Concat(read, i.mirrors, []string{filepath.Join(h.runDir, "terraformrc")}, h.serviceAccount())
 	}
 	if i.bubblewrap != "" {
-		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, etc: g.etc, temporary: temporary}
+		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, etc: g.etc,
+			temporary: temporary}
 		p.Bwrap = i.bwrap(v, h.opts.Worker[0])
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
-	p.Read = slices.Concat(read, config, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom", filepath.Dir(sandbox.InnerProgram), h.opts.Worker[0]})
+	p.Read = slices.Concat(read, config, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom",
+		filepath.Dir(sandbox.InnerProgram), h.opts.Worker[0]})
 	return p
 }
 
@@ -73,8 +76,8 @@ func socketGroup(name string) (gid int, ok bool) {
 	return stat.gid, true
 }
 
-// WithDocker adds Docker's socket for a template, in the folder dir, that uses a provider named docker. Any program that reaches the socket can become
-// root on this host, so no other template gets it.
+// WithDocker adds Docker's socket for a template, in the folder dir, that uses a provider named docker. Any program
+// that reaches the socket can become root on this host, so no other template gets it.
 func (h *Host) WithDocker(g Grant, dir string) Grant {
 	used, err := filepath.Glob(filepath.Join(dir, ".terraform", "providers", "*", "*", "docker"))
 	if h.opts.DockerSocket == "" || err != nil || len(used) == 0 {

@@ -33,8 +33,8 @@ type Options struct {
 	Like            *Host // nil unless another one was tried
 }
 
-// Host is this machine as jobs and workspaces use it: its folders, accounts and control groups, what it shows of its files, and what confines
-// programs on it. It knows neither templates nor the jobs' work.
+// Host is this machine as jobs and workspaces use it: its folders, accounts and control groups, what it shows of its
+// files, and what confines programs on it. It knows neither templates nor the jobs' work.
 type Host struct {
 	opts      Options // with all folders
 	log       *slog.Logger
@@ -52,8 +52,8 @@ type Host struct {
 	unfollow   context.CancelFunc             // ends following the host's /etc; nil if nothing follows it
 }
 
-// New claims the folders of a host, and begins to look at it. Leave releases them. The errors are faults if the user can fix them: folders in
-// use by another process, files for jobs that cannot be read. Nothing can run before SetUp.
+// New claims the folders of a host, and begins to look at it. Leave releases them. The errors are faults if the user
+// can fix them: folders in use by another process, files for jobs that cannot be read. Nothing can run before SetUp.
 func New(opts Options) (*Host, error) {
 	if err := checkJobFiles(opts.Files); err != nil {
 		return nil, err
@@ -93,13 +93,15 @@ func (h *Host) MayRun() bool { return h.isolation.confined() || h.isolation.none
 // Confinement describes for users what confines templates here.
 func (h *Host) Confinement() string { return h.isolation.String() }
 
-// Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is complete.
+// Concerns returns what an operator should know about the confinement of templates here, as sentences; none if it is
+// complete.
 func (h *Host) Concerns() []string { return h.isolation.concerns }
 
 // RunDir returns the folder of this host's slots, which belongs to one executor alone.
 func (h *Host) RunDir() string { return h.runDir }
 
-// JobEnv returns the environment of all programs of jobs, apart from the slot's folders and the job's facts. It must not be changed.
+// JobEnv returns the environment of all programs of jobs, apart from the slot's folders and the job's facts. It must
+// not be changed.
 func (h *Host) JobEnv() map[string]string { return h.baseEnv }
 
 // Program returns the program that SetUp was given.

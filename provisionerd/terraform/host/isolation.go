@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
-// isolation is how templates are confined on this host: in bubblewrap's namespaces, by separate accounts, or both; and in any case by
-// Landlock and a system call filter if the kernel supports them.
+// isolation is how templates are confined on this host: in bubblewrap's namespaces, by separate accounts, or both; and
+// in any case by Landlock and a system call filter if the kernel supports them.
 type isolation struct {
 	none       bool // the operator wants no isolation
 	abi        int  // Landlock's version, 0 when the kernel has none
@@ -22,8 +22,8 @@ type isolation struct {
 // confined reports whether templates are kept from the daemon and from each other.
 func (i isolation) confined() bool { return i.bubblewrap != "" || i.accounts != nil }
 
-// countsProcesses reports whether the kernel counts a job's processes separately, by account or user namespace, so that a resource limit can
-// bound them.
+// countsProcesses reports whether the kernel counts a job's processes separately, by account or user namespace, so that
+// a resource limit can bound them.
 func (i isolation) countsProcesses() bool {
 	return i.accounts != nil || i.bubblewrap != "" && sandbox.NamespacesCount()
 }

@@ -13,11 +13,11 @@ import (
 // maxJobFile bounds a file that is given to jobs.
 const maxJobFile = 1 << 20
 
-// JobFile is a file of the operator, such as a kubeconfig, that every job gets a copy of. Jobs learn neither where it lies nor whether others
-// lie beside it.
+// JobFile is a file of the operator, such as a kubeconfig, that every job gets a copy of. Jobs learn neither where it
+// lies nor whether others lie beside it.
 type JobFile struct {
-	// Name is where a job finds the copy: the name of a variable, such as KUBE_CONFIG_PATH, which then holds the copy's path, or a path below
-	// the job's HOME, such as .kube/config.
+	// Name is where a job finds the copy: the name of a variable, such as KUBE_CONFIG_PATH, which then holds the copy's
+	// path, or a path below the job's HOME, such as .kube/config.
 	Name string
 	Path string // absolute
 }
@@ -34,10 +34,14 @@ func (f JobFile) inHome() bool { return !variableName().MatchString(f.Name) }
 // check refuses a name that could not work, and a file that cannot be read.
 func (f JobFile) check() error {
 	switch {
-	case f.inHome() && (!filepath.IsLocal(f.Name) || filepath.Clean(f.Name) != f.Name || f.Name == "." || !strings.ContainsAny(f.Name, "/.")):
-		return fault.New(fault.Invalid, "templates cannot be given a file as %q: name a variable such as KUBE_CONFIG_PATH, or a path below HOME such as .kube/config", f.Name)
+	case f.inHome() && (!filepath.IsLocal(f.Name) || filepath.Clean(f.Name) != f.Name || f.Name == "." ||
+		!strings.ContainsAny(f.Name, "/.")):
+		return fault.New(fault.Invalid,
+			"templates cannot be given a file as %q: name a variable such as KUBE_CONFIG_PATH, or a path below HOME "+
+				"such as .kube/config", f.Name)
 	case !f.inHome() && ownVariables().MatchString(f.Name):
-		return fault.New(fault.Invalid, "templates cannot be given a file as %s: provisioners set that variable themselves", f.Name)
+		return fault.New(fault.Invalid,
+			"templates cannot be given a file as %s: provisioners set that variable themselves", f.Name)
 	case !filepath.IsAbs(f.Path):
 		return fault.New(fault.Invalid, "templates cannot be given %s: it must be an absolute path", f.Path)
 	}
@@ -60,7 +64,8 @@ func (f JobFile) read() ([]byte, error) {
 		return nil, fault.New(fault.Invalid, "cannot read the file for jobs: %w", err)
 	}
 	if len(text) > maxJobFile {
-		return nil, fault.New(fault.Invalid, "cannot read the file for jobs: %s is larger than %d KiB", f.Path, maxJobFile>>10)
+		return nil, fault.New(fault.Invalid, "cannot read the file for jobs: %s is larger than %d KiB", f.Path,
+			maxJobFile>>10)
 	}
 	return text, nil
 }

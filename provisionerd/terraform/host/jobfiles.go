@@ -20,7 +20,8 @@ func (s *Slot) files() string { return filepath.Join(s.dir, filesDir) }
 // jobFileCopy is the name of the copy of Options.Files[i].
 func (s *Slot) jobFileCopy(i int) string { return filepath.Join(s.files(), strconv.Itoa(i)) }
 
-// resetFiles makes the empty folder of the copies, and links to them in the job's HOME, which no program of a job has used yet.
+// resetFiles makes the empty folder of the copies, and links to them in the job's HOME, which no program of a job has
+// used yet.
 func (s *Slot) resetFiles() error {
 	if len(s.host.opts.Files) == 0 {
 		return nil
@@ -54,14 +55,15 @@ func (s *Slot) resetFiles() error {
 	return nil
 }
 
-// fillFiles copies the files as they are now, and adds their variables to env. The job's account may read the copies, and no other account may. A file
-// that cannot be read fails the job; the error says nothing about where it lies.
+// fillFiles copies the files as they are now, and adds their variables to env. The job's account may read the copies,
+// and no other account may. A file that cannot be read fails the job; the error says nothing about where it lies.
 func (s *Slot) fillFiles(env map[string]string) error {
 	for i, f := range s.host.opts.Files {
 		text, err := f.read()
 		if err != nil {
 			s.host.log.Warn("cannot read a file for jobs", "path", f.Path, "err", err)
-			return fault.New(fault.Unavailable, "the provisioner cannot read the file that it gives to jobs as %s: its log has the cause", f.Name)
+			return fault.New(fault.Unavailable,
+				"the provisioner cannot read the file that it gives to jobs as %s: its log has the cause", f.Name)
 		}
 		if err := s.writeFile(s.jobFileCopy(i), text); err != nil {
 			return err

@@ -9,9 +9,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups, memory is bounded for each
-// process instead, processors are not bounded, and processes are bounded if the kernel counts a job's processes separately
-// (countsProcesses).
+// JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups, memory is
+// bounded for each process instead, processors are not bounded, and processes are bounded if the kernel counts a job's
+// processes separately (countsProcesses).
 type JobLimits struct {
 	Memory    uint64        // bytes, including its private temporary folders
 	Processes uint64        // at one time, including threads
@@ -32,8 +32,9 @@ func size(n uint64) string {
 	}
 }
 
-// WorkspaceLimits bound the processes of a workspace that is a process of this host, as JobLimits do those of a job: with control groups all
-// of them together, otherwise the memory of each process, and the number of processes if the kernel counts them. 0 means no bound.
+// WorkspaceLimits bound the processes of a workspace that is a process of this host, as JobLimits do those of a job:
+// with control groups all of them together, otherwise the memory of each process, and the number of processes if the
+// kernel counts them. 0 means no bound.
 type WorkspaceLimits struct {
 	Memory    uint64 `json:"memory,omitempty"`    // bytes, including its private temporary folders
 	Processes uint64 `json:"processes,omitempty"` // at one time, including threads
@@ -43,7 +44,8 @@ type WorkspaceLimits struct {
 // maxAgentLog bounds the log of a workspace's process. The sandbox removes the older half when it is full.
 const maxAgentLog = 16 << 20
 
-// within returns the limits that a template asks for, or else the operator's, and a fault if the template asks for more than those.
+// within returns the limits that a template asks for, or else the operator's, and a fault if the template asks for more
+// than those.
 func (l WorkspaceLimits) within(operator WorkspaceLimits) (WorkspaceLimits, error) {
 	for _, each := range []struct {
 		asked       *uint64
@@ -59,7 +61,9 @@ func (l WorkspaceLimits) within(operator WorkspaceLimits) (WorkspaceLimits, erro
 		case *each.asked == 0:
 			*each.asked = each.allowed
 		case each.allowed > 0 && *each.asked > each.allowed:
-			return l, fault.New(fault.Invalid, "the template asks for %s %s for its workspace, and this provisioner allows %s: ask for less, or raise --provisioner-workspace-%s of the provisioner",
+			return l, fault.New(fault.Invalid,
+				"the template asks for %s %s for its workspace, and this provisioner allows %s: ask for less, or "+
+					"raise --provisioner-workspace-%s of the provisioner",
 				each.text(*each.asked), each.what, each.text(each.allowed), each.flags)
 		}
 	}

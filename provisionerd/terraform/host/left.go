@@ -14,7 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
-// putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it left.
+// putAside moves what a killed predecessor left in its slots to <run>/left/<job>-<epoch>, and ends the processes it
+// left.
 func (h *Host) putAside() error {
 	left := filepath.Join(h.runDir, leftDir)
 	if err := os.MkdirAll(left, 0o700); err != nil {
@@ -46,7 +47,8 @@ func (h *Host) putAside() error {
 			var n note
 			if err := json.Unmarshal(text, &n); err == nil && n.JobID != "" {
 				to := filepath.Join(left, remainsName(n.JobID, n.Epoch))
-				if err := errors.Join(os.RemoveAll(filepath.Join(dir, filesDir)), os.RemoveAll(to), os.Rename(dir, to)); err != nil {
+				if err := errors.Join(os.RemoveAll(filepath.Join(dir, filesDir)), os.RemoveAll(to),
+					os.Rename(dir, to)); err != nil {
 					return fmt.Errorf("put aside: %w", err)
 				}
 			}
@@ -59,8 +61,8 @@ func (h *Host) putAside() error {
 	return nil
 }
 
-// letSave waits until the program in a killed daemon's sandbox has ended: Terraform was interrupted when the daemon died, and saves its
-// state.
+// letSave waits until the program in a killed daemon's sandbox has ended: Terraform was interrupted when the daemon
+// died, and saves its state.
 func letSave(p sandbox.Process, enough <-chan time.Time) {
 	here, err := sandbox.Identify(os.Getpid())
 	if err != nil || here.Boot != p.Boot || p.Init <= 1 {

@@ -23,7 +23,8 @@ const (
 
 // over returns the failure of a job that exceeded a limit.
 func over(what, bound, flag string) error {
-	return fault.New(fault.Invalid, "the job used more than %s of %s: make it smaller, or raise --%s of the provisioner", bound, what, flag)
+	return fault.New(fault.Invalid,
+		"the job used more than %s of %s: make it smaller, or raise --%s of the provisioner", bound, what, flag)
 }
 
 // Bounded runs one Terraform command within the job's limits. The error names the limit that ended it.
@@ -61,7 +62,8 @@ func (s *Slot) Bounded(ctx context.Context, run func(context.Context) error) err
 				cancel(over("disk", size(l.Disk), "provisioner-job-disk"))
 				return
 			}
-			next = time.Now().Add(4 * time.Since(now)) // the host's temporary folders may hold much, all of which full looks at
+			// the host's temporary folders may hold much, all of which full looks at
+			next = time.Now().Add(4 * time.Since(now))
 		}
 	}()
 	err := run(ctx)
@@ -82,7 +84,8 @@ func (s *Slot) Bounded(ctx context.Context, run func(context.Context) error) err
 	case nowKilled > killed:
 		return errors.Join(over("memory", size(l.Memory), "provisioner-job-memory"), err)
 	case nowRefused > refused:
-		return errors.Join(over("the processes that may run at one time", fmt.Sprint(l.Processes), "provisioner-job-processes"), err)
+		return errors.Join(over("the processes that may run at one time", fmt.Sprint(l.Processes),
+			"provisioner-job-processes"), err)
 	case full:
 		return errors.Join(over("disk", size(l.Disk), "provisioner-job-disk"), err)
 	}
@@ -114,8 +117,8 @@ func fell(before, now []uint64, bytes uint64) bool {
 	return false
 }
 
-// full reports whether the job's folders, and the temporary folders that it shares with the host, hold more of it than bound, or more than
-// maxJobFiles files.
+// full reports whether the job's folders, and the temporary folders that it shares with the host, hold more of it than
+// bound, or more than maxJobFiles files.
 func (s *Slot) full(bound uint64) bool {
 	var used, files uint64
 	if a := s.host.isolation.accounts; a != nil && s.host.isolation.bubblewrap == "" {
@@ -151,17 +154,19 @@ func (s *Slot) full(bound uint64) bool {
 	return used > bound || files > maxJobFiles
 }
 
-// HintAboutProcesses returns a remedy for a job that could not start a process, or "" for other errors. Control groups report it with
-// certainty (bounded); a resource limit shows only in what programs print.
+// HintAboutProcesses returns a remedy for a job that could not start a process, or "" for other errors. Control groups
+// report it with certainty (bounded); a resource limit shows only in what programs print.
 func (s *Slot) HintAboutProcesses(text string) string {
 	bound := s.host.opts.JobLimits.Processes
 	if bound == 0 || s.cgroup != nil || !s.host.isolation.countsProcesses() {
 		return ""
 	}
 	text = strings.ToLower(text)
-	for _, complaint := range []string{"cannot fork", "can't fork", "fork: retry", "fork: resource temporarily unavailable", "failed to create new os thread"} {
+	for _, complaint := range []string{"cannot fork", "can't fork", "fork: retry",
+		"fork: resource temporarily unavailable", "failed to create new os thread"} {
 		if strings.Contains(text, complaint) {
-			return fmt.Sprintf("The job may run %d processes and threads at one time: make it smaller, or raise --provisioner-job-processes of the provisioner", bound)
+			return fmt.Sprintf("The job may run %d processes and threads at one time: make it smaller, or raise "+
+				"--provisioner-job-processes of the provisioner", bound)
 		}
 	}
 	return ""

@@ -21,10 +21,10 @@ func (h *Host) lookAtHost() {
 // hostFiles returns what sandboxes see, since lookAtHost was called last. It waits for that.
 func (h *Host) hostFiles() visible { return (*h.looked.Load())() }
 
-// visible returns what sandboxes see now: the software, the part of /etc that everyone on this machine may read and programs need, and
-// Options.Readable. It leaves out Options.Hidden and the daemon's own folders wherever they lie. It shows the siblings of a hidden file
-// one by one instead of covering the file, because Landlock only allows, and because the kernel drops a cover when the file below it is
-// replaced, as renewed certificates are.
+// visible returns what sandboxes see now: the software, the part of /etc that everyone on this machine may read and
+// programs need, and Options.Readable. It leaves out Options.Hidden and the daemon's own folders wherever they lie. It
+// shows the siblings of a hidden file one by one instead of covering the file, because Landlock only allows, and
+// because the kernel drops a cover when the file below it is replaced, as renewed certificates are.
 func (h *Host) visible() visible {
 	var v visible
 	for _, name := range slices.Concat(h.opts.Hidden, []string{h.runDir, h.opts.CacheDir, h.opts.WorkspacesDir}) {
@@ -50,8 +50,8 @@ func (h *Host) visible() visible {
 	return v
 }
 
-// readable returns what the operator lets templates read in addition: certificates by the variables that templates see, and
-// Options.Readable.
+// readable returns what the operator lets templates read in addition: certificates by the variables that templates see,
+// and Options.Readable.
 func (h *Host) readable() []string {
 	names := append(filepath.SplitList(os.Getenv("SSL_CERT_DIR")), os.Getenv("SSL_CERT_FILE"))
 	names = slices.DeleteFunc(names, func(name string) bool { return !filepath.IsAbs(name) })
@@ -69,23 +69,27 @@ func (h *Host) checkVisible() error {
 		}
 		for _, secret := range h.opts.Hidden {
 			if below(name, secret) {
-				return fault.New(fault.Invalid, "templates cannot be given %s to read: the server's settings name it as a secret", name)
+				return fault.New(fault.Invalid,
+					"templates cannot be given %s to read: the server's settings name it as a secret", name)
 			}
 		}
 	}
 	if v := h.hostFiles(); v.crowded != "" {
-		return fault.New(fault.Invalid, "a file with a secret that a setting names lies in %s, which holds more than %d files: move it to /etc/codermesh", v.crowded, maxAround)
+		return fault.New(fault.Invalid,
+			"a file with a secret that a setting names lies in %s, which holds more than %d files: move it to "+
+				"/etc/codermesh", v.crowded, maxAround)
 	}
 	return nil
 }
 
-// serviceAccount returns the folder with the credentials of the pod that this process runs in, if the operator lets templates use them, and
-// otherwise nothing.
+// serviceAccount returns the folder with the credentials of the pod that this process runs in, if the operator lets
+// templates use them, and otherwise nothing.
 func (h *Host) serviceAccount() []string {
 	if !slices.Contains(h.opts.ExtraEnv, "KUBERNETES_SERVICE_HOST") {
 		return nil
 	}
-	// The folder is below /var/run, which is a link in most images. Providers look there, and sandboxes have the same link.
+	// The folder is below /var/run, which is a link in most images. Providers look there, and sandboxes have the same
+	// link.
 	dir, err := filepath.EvalSymlinks(cmp.Or(h.opts.ServiceAccount, "/var/run/secrets/kubernetes.io/serviceaccount"))
 	if err != nil {
 		return nil // not in a pod, or the pod has no account

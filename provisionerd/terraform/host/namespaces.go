@@ -28,10 +28,11 @@ type view struct {
 // mountPoints bounds the file system that holds mount points alone, in bytes.
 const mountPoints = 4 << 20
 
-// bwrap returns the command line of bubblewrap for a view: namespaces for processes, mounts, System V IPC and names, no capability except
-// to change the account, and a root folder made of what the view names. The network is the host's.
+// bwrap returns the command line of bubblewrap for a view: namespaces for processes, mounts, System V IPC and names, no
+// capability except to change the account, and a root folder made of what the view names. The network is the host's.
 func (i isolation) bwrap(v view, program string) []string {
-	argv := []string{i.bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--cap-drop", "ALL"}
+	argv := []string{i.bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+		"--as-pid-1", "--cap-drop", "ALL"}
 	if i.accounts != nil {
 		argv = append(argv, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
 	} else {
@@ -79,8 +80,8 @@ func (i isolation) bwrap(v view, program string) []string {
 	return argv
 }
 
-// foldersTo returns arguments that make the folders above name, which bubblewrap on its own would close to other accounts. Made are the
-// folders that exist already.
+// foldersTo returns arguments that make the folders above name, which bubblewrap on its own would close to other
+// accounts. Made are the folders that exist already.
 func foldersTo(name string, made map[string]bool) []string {
 	var argv []string
 	for dir := filepath.Dir(name); dir != "/" && !made[dir]; dir = filepath.Dir(dir) {
@@ -102,9 +103,9 @@ func findBubblewrap() (string, error) {
 	return path, nil
 }
 
-// etcFolder is what one sandbox with namespaces sees as /etc: a folder of the daemon's with copies of the small files, links, and mount points
-// for the rest. Bubblewrap takes longer for each mount than for the one before, and forty files are too many. The copies of live names follow the
-// host's.
+// etcFolder is what one sandbox with namespaces sees as /etc: a folder of the daemon's with copies of the small files,
+// links, and mount points for the rest. Bubblewrap takes longer for each mount than for the one before, and forty files
+// are too many. The copies of live names follow the host's.
 type etcFolder struct {
 	dir    string
 	mounts []string // the files and folders of the host to show in it

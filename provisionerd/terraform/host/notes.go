@@ -32,7 +32,8 @@ func readProcess(name string) (sandbox.Process, error) {
 	}
 	notes := json.NewDecoder(io.LimitReader(file, 1<<16))
 	if err := notes.Decode(&all); err != nil || all.PID == 0 {
-		return sandbox.Process{}, fmt.Errorf("read process note %s: %w", name, cmp.Or(err, errors.New("it names no process")))
+		return sandbox.Process{}, fmt.Errorf("read process note %s: %w", name,
+			cmp.Or(err, errors.New("it names no process")))
 	}
 	_ = notes.Decode(&all) // without it, the number of process 1 is not known yet
 	all.Init = all.Child

@@ -28,7 +28,8 @@ type processServer struct {
 	over     sync.WaitGroup
 }
 
-// offerProcess lets a workspace build request its workspace's process, with variables that it adds to env. Called with s.mu held.
+// offerProcess lets a workspace build request its workspace's process, with variables that it adds to env. Called with
+// s.mu held.
 func (s *Slot) offerProcess(f Facts, env map[string]string) error {
 	id, err := uuid.FromBytes(f.Metadata.GetWorkspaceId())
 	if !f.Build || err != nil || id == uuid.Nil {
@@ -46,7 +47,8 @@ func (s *Slot) offerProcess(f Facts, env map[string]string) error {
 		env[programVariable] = s.host.opts.Worker[0]
 	}
 	if f.Transition != "start" && s.host.isolation.confined() {
-		// The daemon ends and removes what earlier versions of the starter "process" made; their own scripts find nothing here.
+		// The daemon ends and removes what earlier versions of the starter "process" made; their own scripts find
+		// nothing here.
 		env["CODER_WORKSPACES_DIR"] = "/nonexistent"
 	}
 	return nil
@@ -192,7 +194,8 @@ func ProcessCommand(args []string) error {
 	return nil
 }
 
-const processUsage = "usage: workspace-process start [--memory SIZE] [--processes NUMBER] [--tmp SIZE] [--env NAME]... -- COMMAND [ARGUMENT]..., or workspace-process stop"
+const processUsage = "usage: workspace-process start [--memory SIZE] [--processes NUMBER] [--tmp SIZE] [--env " +
+	"NAME]... -- COMMAND [ARGUMENT]..., or workspace-process stop"
 
 func parseProcessArgs(args []string) (processRequest, error) {
 	if slices.Equal(args, []string{"stop"}) {

@@ -24,8 +24,8 @@ import (
 // minVersion is the oldest Terraform and OpenTofu with `init -json`.
 var minVersion = version.Must(version.NewVersion("1.9.0"))
 
-// registryVersion is the oldest Terraform that evaluates the right operand of || and && only if needed, which modules of
-// the public registry rely on.
+// registryVersion is the oldest Terraform that evaluates the right operand of || and && only if needed, which modules
+// of the public registry rely on.
 var registryVersion = version.Must(version.NewVersion("1.12.0"))
 
 // tooNew is the first release that may change the format of the state and of the output.
@@ -37,7 +37,8 @@ const (
 )
 
 // howToGet is the remedy in errors about a missing or old program.
-const howToGet = "install Terraform or OpenTofu 1.9 or newer, below 2.0 (https://opentofu.org/docs/intro/install) and put it on PATH, " +
+const howToGet = "install Terraform or OpenTofu 1.9 or newer, below 2.0 (https://opentofu.org/docs/intro/install) " +
+	"and put it on PATH, " +
 	"or start with --install-terraform to download it"
 
 // Program is the program that runs templates.
@@ -59,7 +60,8 @@ func (b Program) Concern() string {
 	return "Terraform " + b.Version + " is older than 1.12, which many modules of the public registry need"
 }
 
-// FindTerraform returns the program at path, else in PATH, else installed earlier in dir, else downloads it there if allowed.
+// FindTerraform returns the program at path, else in PATH, else installed earlier in dir, else downloads it there if
+// allowed.
 func FindTerraform(ctx context.Context, path string, download bool, dir string, log *slog.Logger) (Program, error) {
 	if path == "" {
 		for _, name := range []string{"terraform", "tofu", filepath.Join(dir, "terraform")} {
@@ -71,7 +73,8 @@ func FindTerraform(ctx context.Context, path string, download bool, dir string, 
 	}
 	if path == "" {
 		if !download {
-			return Program{}, fault.New(fault.Unavailable, "no terraform or tofu program was found").WithDetail("%s", howToGet)
+			return Program{}, fault.New(fault.Unavailable, "no terraform or tofu program was found").
+				WithDetail("%s", howToGet)
 		}
 		installed, err := installBinary(ctx, dir, log)
 		if err != nil {
@@ -103,10 +106,12 @@ func askVersion(ctx context.Context, path string) (Program, error) {
 	}
 	found, err := version.NewVersion(answer.Version)
 	if err != nil || found.Core().LessThan(minVersion) {
-		return Program{}, fault.New(fault.Unavailable, "%s is version %q, which is too old", path, answer.Version).WithDetail("%s", howToGet)
+		return Program{}, fault.New(fault.Unavailable, "%s is version %q, which is too old", path, answer.Version).
+			WithDetail("%s", howToGet)
 	}
 	if found.Core().GreaterThanOrEqual(tooNew) {
-		return Program{}, fault.New(fault.Unavailable, "%s is version %q, which is too new and untested", path, answer.Version).WithDetail("%s", howToGet)
+		return Program{}, fault.New(fault.Unavailable, "%s is version %q, which is too new and untested", path,
+			answer.Version).WithDetail("%s", howToGet)
 	}
 	name := "terraform"
 	if strings.Contains(filepath.Base(path), "tofu") {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A template may run its workspace as a process of this host. What a job starts ends with the job, so the template asks the daemon,
-// on a socket that only this job has, and only for the workspace that this build is of:
+// A template may run its workspace as a process of this host. What a job starts ends with the job, so the template asks
+// the daemon, on a socket that only this job has, and only for the workspace that this build is of:
 //
 //	local-exec ──▶ coder workspace-process start --env NAME -- COMMAND   (our program, $CODER_PROVISIONER_PROGRAM)
 //	                   │ <slot>/process, $CODER_PROVISIONER_SOCKET: one JSON line each way

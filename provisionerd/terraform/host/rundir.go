@@ -13,18 +13,18 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
-// An executor owns its run folder as long as it holds the lock of the file "lock" in it. A derived folder, whose name chooseDirs made, is
-// removed when the executor ends, unless it holds what Recover may need; what a killed executor left is removed when another starts
-// (sweep). Derived folders are claimed, removed and swept under one more lock of this account, so that none is removed between its creation
-// and its claim.
+// An executor owns its run folder as long as it holds the lock of the file "lock" in it. A derived folder, whose name
+// chooseDirs made, is removed when the executor ends, unless it holds what Recover may need; what a killed executor
+// left is removed when another starts (sweep). Derived folders are claimed, removed and swept under one more lock of
+// this account, so that none is removed between its creation and its claim.
 const (
 	runLock      = "lock"
 	leftDir      = "left"
 	volatileLock = "codermesh-folders"
 )
 
-// ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir. ownFolders matches those
-// of folders that hold nothing to keep.
+// ownFiles matches the names of an executor's files in its run folder, apart from the folders of slots and leftDir.
+// ownFolders matches those of folders that hold nothing to keep.
 var (
 	ownFiles   = lazyregexp.New(`^([gjptux]-?[0-9]+(\.new|\.run)?|try(\.pid|\.new|\.run)?|terraformrc)$`)
 	ownFolders = lazyregexp.New(`^e-?[0-9]+$`)
@@ -53,7 +53,8 @@ func holdFolders(volatile string) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// claimRunDir makes the run folder and takes its lock. Before it makes a derived one it removes what dead executors of this account left.
+// claimRunDir makes the run folder and takes its lock. Before it makes a derived one it removes what dead executors of
+// this account left.
 func (h *Host) claimRunDir() (err error) {
 	if h.derived {
 		volatile := filepath.Dir(h.runDir)
@@ -136,8 +137,8 @@ func emptyRunDir(root *os.Root) (kept bool, err error) {
 	return false, nil
 }
 
-// sweep removes the run folders of dead executors: derived ones of this account whose lock is free, and that hold nothing that Recover may
-// need, or only what is too old to be kept.
+// sweep removes the run folders of dead executors: derived ones of this account whose lock is free, and that hold
+// nothing that Recover may need, or only what is too old to be kept.
 func sweep(volatile string, now time.Time) error {
 	parent, err := os.OpenRoot(volatile)
 	if err != nil {
@@ -187,8 +188,8 @@ func sweepOne(parent *os.Root, name string, now time.Time) error {
 	return nil
 }
 
-// remains reports whether a run folder holds remains of jobs, and when its content last changed. It treats what it cannot read as recent
-// remains.
+// remains reports whether a run folder holds remains of jobs, and when its content last changed. It treats what it
+// cannot read as recent remains.
 func remains(root *os.Root) (since time.Time, found bool) {
 	for _, dir := range []string{".", leftDir} {
 		entries, err := fs.ReadDir(root.FS(), dir)

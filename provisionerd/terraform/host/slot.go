@@ -19,8 +19,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
-// Slot is a place for one job at a time. The daemon owns its folder and the note about the job. The job gets three folders in it, which the
-// daemon fills before it hands them over, and never writes to afterwards:
+// Slot is a place for one job at a time. The daemon owns its folder and the note about the job. The job gets three
+// folders in it, which the daemon fills before it hands them over, and never writes to afterwards:
 //
 //	<run>/s3/w        the job's working folder, a new one for each plan
 //	<run>/s3/h        its HOME
@@ -55,7 +55,8 @@ type Slot struct {
 // jobAccount is the name of a job's account in its sandbox.
 const jobAccount = "job"
 
-// NewSlot makes slot n of a host. closed reports whether its executor has been closed: then it prepares nothing any more.
+// NewSlot makes slot n of a host. closed reports whether its executor has been closed: then it prepares nothing any
+// more.
 func NewSlot(h *Host, n int, closed func() bool) (made *Slot, err error) {
 	s := &Slot{host: h, Number: n, closed: closed, dir: filepath.Join(h.runDir, "s"+strconv.Itoa(n))}
 	if err := s.takeAccount(); err != nil {
@@ -129,8 +130,8 @@ func (s *Slot) Own(name string) error {
 	return nil
 }
 
-// Allow sets what the slot's next commands may use in addition to the slot's folders. They have the environment that all jobs have, until
-// Equip gives them another.
+// Allow sets what the slot's next commands may use in addition to the slot's folders. They have the environment that
+// all jobs have, until Equip gives them another.
 func (s *Slot) Allow(g Grant) error {
 	g.Write = append([]string{s.Work(), s.home(), s.Tmp()}, g.Write...)
 	g.sockets = append([]string{s.processSocket()}, g.sockets...)
@@ -147,7 +148,8 @@ func (s *Slot) Allow(g Grant) error {
 	return s.Equip(s.host.baseEnv)
 }
 
-// Equip sets the environment of the slot's next commands. It travels in the policy: what starts the sandbox must not see it.
+// Equip sets the environment of the slot's next commands. It travels in the policy: what starts the sandbox must not
+// see it.
 func (s *Slot) Equip(env map[string]string) error {
 	s.policy.Env = Environ(env)
 	return s.policy.Store(s.beside("x"), s.host.opts.Worker[0])
@@ -172,7 +174,8 @@ func (s *Slot) reset() error {
 	return s.resetFiles()
 }
 
-// Renew replaces one of the slot's folders with an empty one that the daemon owns; Own hands it over. No process of the job may run.
+// Renew replaces one of the slot's folders with an empty one that the daemon owns; Own hands it over. No process of the
+// job may run.
 func (s *Slot) Renew(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("empty slot: %w", err)
@@ -213,8 +216,9 @@ func (s *Slot) prepareLocked() error {
 	return nil
 }
 
-// NewTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise look up at its first use. The
-// command starts in / and without variables of the job: its policy has its folder and its environment.
+// NewTerraform makes a terraform-exec object and passes it the program's version, which it would otherwise look up at
+// its first use. The command starts in / and without variables of the job: its policy has its folder and its
+// environment.
 func NewTerraform(command string) (*tfexec.Terraform, error) {
 	tf, err := tfexec.NewTerraform("/", command)
 	if err != nil {
@@ -262,9 +266,9 @@ func (s *Slot) Begin(offer *provisionerpb.Offer) error {
 	return nil
 }
 
-// Serve passes the job's facts to the slot's worker and returns the environment with which Terraform reaches it. One worker serves one set of facts: a further
-// call for the same job starts another, and gives the job a new TMPDIR. Nothing of the job may run. The slot's process may call the worker,
-// and so may the processes in more pid files.
+// Serve passes the job's facts to the slot's worker and returns the environment with which Terraform reaches it. One
+// worker serves one set of facts: a further call for the same job starts another, and gives the job a new TMPDIR.
+// Nothing of the job may run. The slot's process may call the worker, and so may the processes in more pid files.
 func (s *Slot) Serve(ctx context.Context, f Facts, morePidFiles ...string) (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,7 +285,8 @@ func (s *Slot) Serve(ctx context.Context, f Facts, morePidFiles ...string) (map[
 	}
 	env["TMPDIR"] = s.Tmp()
 	s.served = true
-	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Rehearsal: f.Rehearsal, Limits: s.host.opts.Limits}, append(morePidFiles, s.PidFile())...)
+	where, err := s.worker.serve(ctx, workerRequest{Env: env, UID: s.uid, GID: s.uid, Rehearsal: f.Rehearsal,
+		Limits: s.host.opts.Limits}, append(morePidFiles, s.PidFile())...)
 	if err != nil {
 		return nil, err
 	}
@@ -391,8 +396,9 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// Supervise runs one Terraform command of the job. When the job is asked to stop, Supervise interrupts Terraform; when ctx ends, it kills
-// Terraform's processes. They are gone when Supervise returns, except for those that, without isolation, moved to a session of their own.
+// Supervise runs one Terraform command of the job. When the job is asked to stop, Supervise interrupts Terraform; when
+// ctx ends, it kills Terraform's processes. They are gone when Supervise returns, except for those that, without
+// isolation, moved to a session of their own.
 func Supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run func(context.Context) error) error {
 	if err := RemoveFile(pidFile); err != nil {
 		return err
@@ -430,8 +436,8 @@ func Supervise(ctx context.Context, stop <-chan struct{}, pidFile string, run fu
 	return errors.Join(err, RemoveFile(pidFile))
 }
 
-// whenNoted calls do with the process that the file names until do returns true, or one of the channels is closed. The process may be so
-// young that it has not noted its number yet, or does not handle signals yet.
+// whenNoted calls do with the process that the file names until do returns true, or one of the channels is closed. The
+// process may be so young that it has not noted its number yet, or does not handle signals yet.
 func whenNoted(pidFile string, done, over <-chan struct{}, do func(sandbox.Process) bool) {
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
@@ -452,8 +458,8 @@ func whenNoted(pidFile string, done, over <-chan struct{}, do func(sandbox.Proce
 // leaveTime is how long a background process of a local-exec may take to move to its own session.
 const leaveTime = 250 * time.Millisecond
 
-// letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform ended may still be
-// moving to a session of its own, where it may stay if nothing is isolated.
+// letLeave waits until the group of p is empty, at most leaveTime: a process that was started just before Terraform
+// ended may still be moving to a session of its own, where it may stay if nothing is isolated.
 func letLeave(ctx context.Context, p sandbox.Process) {
 	deadline := time.NewTimer(leaveTime)
 	defer deadline.Stop()

@@ -31,8 +31,8 @@ import (
 //	<workspaces>/<id>/process    the process that runs, as it is noted for slots
 //	<workspaces>/<id>/sandbox    its sandbox, with secrets of the workspace: there only while the process starts
 //
-// The process outlives its build and the daemon. It has the namespaces, the Landlock rules and the filter of a job, with an account
-// and temporary folders of its own; debuggers work in it.
+// The process outlives its build and the daemon. It has the namespaces, the Landlock rules and the filter of a job,
+// with an account and temporary folders of its own; debuggers work in it.
 type spaces struct{ host *Host }
 
 // spaceAccount is the name of a workspace's account in its sandbox.
@@ -66,7 +66,8 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 	g := Grant{Write: []string{home}, workspace: true, limits: limits}
 	name := spaceAccount
 	if s.host.isolation.bubblewrap != "" {
-		if g.etc, err = s.host.writeEtc(filepath.Join(dir, "etc"), account{name, home, cmp.Or(r.Env["SHELL"], "/bin/sh"), uid}); err != nil {
+		if g.etc, err = s.host.writeEtc(filepath.Join(dir, "etc"),
+			account{name, home, cmp.Or(r.Env["SHELL"], "/bin/sh"), uid}); err != nil {
 			return err
 		}
 	} else if current, err := user.Current(); err == nil {
@@ -104,7 +105,8 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 	return nil
 }
 
-// takeFolder makes the workspace's folder. If an earlier version left it to the workspace's account, it gives the folder to the daemon.
+// takeFolder makes the workspace's folder. If an earlier version left it to the workspace's account, it gives the
+// folder to the daemon.
 func (s spaces) takeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make workspace's folder: %w", err)
@@ -138,7 +140,8 @@ func (s spaces) takeFolder(dir string) error {
 	return nil
 }
 
-// account makes the workspace's home folder if necessary, and returns the account that owns it, or 0 for the daemon's own.
+// account makes the workspace's home folder if necessary, and returns the account that owns it, or 0 for the daemon's
+// own.
 func (s spaces) account(id uuid.UUID, home string) (int, error) {
 	if err := os.Mkdir(home, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return 0, fmt.Errorf("make home folder: %w", err)
@@ -225,7 +228,8 @@ func giveTree(dir string, from, to int) error {
 	return nil
 }
 
-// stop ends the workspace's process and everything that it started. There may be none: it has ended, or the host was restarted.
+// stop ends the workspace's process and everything that it started. There may be none: it has ended, or the host was
+// restarted.
 func (s spaces) stop(id uuid.UUID) error {
 	dir := s.dir(id)
 	name := filepath.Join(dir, "process")
@@ -259,7 +263,8 @@ func (s spaces) stop(id uuid.UUID) error {
 	}
 	sandbox.KillGroup(p)
 	defer s.sweep(filepath.Join(dir, "home"))
-	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces && s.host.isolation.accounts != nil && s.host.isolation.accounts.space(uid) {
+	if uid, err := ownerOf(filepath.Join(dir, "home")); err == nil && !p.Namespaces &&
+		s.host.isolation.accounts != nil && s.host.isolation.accounts.space(uid) {
 		if err := sandbox.KillAccount(s.host.opts.Worker[0], uid); err != nil {
 			return err
 		}
@@ -273,8 +278,9 @@ func (s spaces) stop(id uuid.UUID) error {
 	return RemoveFile(name)
 }
 
-// sweep removes what the workspace's processes left in temporary folders, in System V IPC and in message queues. Processes under bubblewrap
-// had their own, which ended with them. Without an account of its own only the folders of killed agents are known to be the workspace's.
+// sweep removes what the workspace's processes left in temporary folders, in System V IPC and in message queues.
+// Processes under bubblewrap had their own, which ended with them. Without an account of its own only the folders of
+// killed agents are known to be the workspace's.
 func (s spaces) sweep(home string) {
 	uid, err := ownerOf(home)
 	if err != nil || s.host.isolation.bubblewrap != "" {
@@ -293,8 +299,8 @@ func (s spaces) sweep(home string) {
 	}
 }
 
-// readOldProcess reads the note of a starter of an earlier version: number and start time. The workspace owned that file, so it may name
-// only a process of that account.
+// readOldProcess reads the note of a starter of an earlier version: number and start time. The workspace owned that
+// file, so it may name only a process of that account.
 func readOldProcess(name string, owner int) (sandbox.Process, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|noFollow|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -325,7 +331,8 @@ func (s spaces) remove(id uuid.UUID) error {
 	if err := s.stop(id); err != nil {
 		return err
 	}
-	s.sweep(filepath.Join(s.dir(id), "home")) // even if no process was found, as after a restart of the host: another workspace may get the account
+	// even if no process was found, as after a restart of the host: another workspace may get the account
+	s.sweep(filepath.Join(s.dir(id), "home"))
 	if err := os.RemoveAll(s.dir(id)); err != nil {
 		return fmt.Errorf("remove workspace's folder: %w", err)
 	}

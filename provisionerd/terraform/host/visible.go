@@ -11,23 +11,28 @@ import (
 // softwareDirs are the folders of programs and of the kernel that every sandbox sees, read-only.
 var softwareDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/sys"}
 
-// configNames are what every sandbox sees of /etc, as patterns. They hold what programs need to resolve names, verify certificates, load
-// libraries and choose a locale. Files that may hold passwords, such as gitconfig, npmrc, pip.conf, wgetrc, environment and fstab, do not
-// belong here: an operator adds them with Options.Readable.
+// configNames are what every sandbox sees of /etc, as patterns. They hold what programs need to resolve names, verify
+// certificates, load libraries and choose a locale. Files that may hold passwords, such as gitconfig, npmrc, pip.conf,
+// wgetrc, environment and fstab, do not belong here: an operator adds them with Options.Readable.
 var configNames = []string{
 	// names of hosts, accounts, services
-	"resolv.conf", "hosts", "host.conf", "hostname", "nsswitch.conf", "gai.conf", "networks", "protocols", "services", "rpc", "ethertypes",
+	"resolv.conf", "hosts", "host.conf", "hostname", "nsswitch.conf", "gai.conf", "networks", "protocols", "services",
+	"rpc", "ethertypes",
 	"passwd", "group", "shells", "krb5.conf", "ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts",
 	// certificates
 	"ssl/certs", "ssl/cert.pem", "ssl/ca-bundle.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf",
 	"pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/java", "crypto-policies", "gnutls",
 	// libraries and programs
 	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-*.path", "alternatives", "static",
-	"perl", "python3", "python3.*", "java", "java-*", "maven/m2.conf", "maven/logging", "R", "ImageMagick-*", "OpenCL", "vulkan", "glvnd", "iproute2",
+	"perl", "python3", "python3.*", "java", "java-*", "maven/m2.conf", "maven/logging", "R", "ImageMagick-*", "OpenCL",
+	"vulkan", "glvnd", "iproute2",
 	// locale, files and terminals
-	"localtime", "timezone", "locale.conf", "locale.alias", "default/locale", "mime.types", "mailcap", "magic", "magic.mime", "fonts", "mtab",
-	"os-release", "lsb-release", "debian_version", "*-release", "terminfo", "inputrc", "profile", "profile.d", "bash.bashrc", "bashrc",
-	"bash_completion", "bash_completion.d", "skel", "zsh", "zshenv", "zshrc", "zprofile", "fish", "vim", "vimrc", "nanorc", "emacs", "xdg",
+	"localtime", "timezone", "locale.conf", "locale.alias", "default/locale", "mime.types", "mailcap", "magic",
+	"magic.mime", "fonts", "mtab",
+	"os-release", "lsb-release", "debian_version", "*-release", "terminfo", "inputrc", "profile", "profile.d",
+	"bash.bashrc", "bashrc",
+	"bash_completion", "bash_completion.d", "skel", "zsh", "zshenv", "zshrc", "zprofile", "fish", "vim", "vimrc",
+	"nanorc", "emacs", "xdg",
 	"DIR_COLORS", "manpath.config", "man_db.conf",
 }
 
@@ -53,8 +58,8 @@ func inEtc(name string) bool { return within(name, configDir) }
 // skipSystemGit is the variable that keeps git from the machine's settings, see git(1).
 const skipSystemGit = "GIT_CONFIG_NOSYSTEM"
 
-// guideGit keeps git from the machine's settings unless sandboxes see them: without namespaces a hidden file still exists, and git fails on one
-// that it may not read. An operator's own choice in env counts.
+// guideGit keeps git from the machine's settings unless sandboxes see them: without namespaces a hidden file still
+// exists, and git fails on one that it may not read. An operator's own choice in env counts.
 func (v *visible) guideGit(env map[string]string) {
 	if _, chosen := env[skipSystemGit]; !chosen && !v.shown(filepath.Join(configDir, "gitconfig")) {
 		env[skipSystemGit] = "1"
@@ -159,8 +164,8 @@ search:
 	}
 }
 
-// showConfig makes a file or folder of /etc visible, with the files elsewhere in /etc to which its links lead. Of all that, a sandbox sees
-// only what everyone on this machine may read: the service's account may have more rights.
+// showConfig makes a file or folder of /etc visible, with the files elsewhere in /etc to which its links lead. Of all
+// that, a sandbox sees only what everyone on this machine may read: the service's account may have more rights.
 func (v *visible) showConfig(name string) {
 	v.follow(name, func(name string) {
 		if !inEtc(name) {
@@ -181,8 +186,8 @@ func (v *visible) showConfig(name string) {
 	})
 }
 
-// inspect hides what is not for everyone below a folder of /etc, and returns the files elsewhere in /etc to which its links lead. It does
-// not find those to which a link leads through other folders than /etc.
+// inspect hides what is not for everyone below a folder of /etc, and returns the files elsewhere in /etc to which its
+// links lead. It does not find those to which a link leads through other folders than /etc.
 func (v *visible) inspect(dir string) (leads []string) {
 	_ = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -190,7 +195,8 @@ func (v *visible) inspect(dir string) (leads []string) {
 			return nil //nolint:nilerr // it is hidden, and the rest is not
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
-			// Most of the hundreds of links lead out of /etc, or to what the walk meets beside them. To resolve a link takes ten system calls.
+			// Most of the hundreds of links lead out of /etc, or to what the walk meets beside them. To resolve a link
+			// takes ten system calls.
 			first, err := os.Readlink(name)
 			if err != nil || filepath.IsAbs(first) && !inEtc(first) || !strings.Contains(first, "/") {
 				return nil //nolint:nilerr // a link to nothing shows nothing

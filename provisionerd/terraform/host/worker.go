@@ -31,8 +31,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
-// providerKey is the name of the coder provider in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both resolve it to their
-// own default registry, which is also how templates name it.
+// providerKey is the name of the coder provider in TF_REATTACH_PROVIDERS. Without a host, Terraform and OpenTofu both
+// resolve it to their own default registry, which is also how templates name it.
 const providerKey = "coder/coder"
 
 // workerTimeout bounds how long a worker may take to serve after receiving its facts.
@@ -53,9 +53,10 @@ type workerRequest struct {
 // workerConns is the descriptor over which a worker receives its connections.
 const workerConns = 3
 
-// ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes that its whole
-// environment, writes a line once it serves the coder provider and another if it fails, and returns when stdin ends. It has no listener:
-// the daemon passes it connections over descriptor 3. Its standard error is noise and belongs in /dev/null.
+// ServeProvider is the provider worker: the program's hidden command "provider-worker". It reads one JSON line, makes
+// that its whole environment, writes a line once it serves the coder provider and another if it fails, and returns when
+// stdin ends. It has no listener: the daemon passes it connections over descriptor 3. Its standard error is noise and
+// belongs in /dev/null.
 func ServeProvider(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	served := provider.New() // before the facts arrive, because it is slow
 	in := bufio.NewReader(stdin)
@@ -210,8 +211,9 @@ func startWorker(argv []string, log *slog.Logger) (*worker, error) {
 	return w, nil
 }
 
-// serve passes the worker its facts and returns how Terraform reaches it: through a gate in the job's TMPDIR that admits the processes
-// noted in the pid files and their descendants. It blocks until the worker serves, ctx ends, or workerTimeout expires.
+// serve passes the worker its facts and returns how Terraform reaches it: through a gate in the job's TMPDIR that
+// admits the processes noted in the pid files and their descendants. It blocks until the worker serves, ctx ends, or
+// workerTimeout expires.
 func (w *worker) serve(ctx context.Context, request workerRequest, pidFiles ...string) (tfexec.ReattachInfo, error) {
 	line, err := json.Marshal(request)
 	if err != nil {
@@ -235,7 +237,8 @@ func (w *worker) serve(ctx context.Context, request workerRequest, pidFiles ...s
 	}
 	path := filepath.Join(request.Env["TMPDIR"], "provider")
 	hand := func(conn *net.UnixConn) error { return passConn(w.conns, conn) }
-	if w.gate, err = openGate(path, request.UID, request.GID, admitJob(request.UID, pidFiles), hand, w.log); err != nil {
+	if w.gate, err = openGate(path, request.UID, request.GID, admitJob(request.UID, pidFiles), hand,
+		w.log); err != nil {
 		return nil, err
 	}
 	return tfexec.ReattachInfo{providerKey: tfexec.ReattachConfig{

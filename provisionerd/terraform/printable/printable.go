@@ -1,5 +1,5 @@
-// Package printable makes what templates and Terraform write fit for logs, databases and terminals. It must not know what is written, nor by which
-// job.
+// Package printable makes what templates and Terraform write fit for logs, databases and terminals. It must not know
+// what is written, nor by which job.
 package printable
 
 import (

@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// The attributes types hold what is read of the coder provider's objects. TestReference checks that nothing is left out.
+// The attributes types hold what is read of the coder provider's objects. TestReference checks that nothing is left
+// out.
 
 type agentAttributes struct {
 	ID                    string             `json:"id"`
@@ -69,7 +70,8 @@ func newAgent(n *Node) (*provisionerpb.Agent, error) {
 		Name: n.name, Token: attrs.Token, Os: attrs.OS, Arch: attrs.Arch, Auth: attrs.Auth, Directory: attrs.Dir,
 		StartupScriptBehavior: attrs.StartupScriptBehavior, MotdFile: attrs.MOTDFile,
 		NoUserData:         attrs.APIKeyScope == "no_user_data",
-		TroubleshootingUrl: attrs.TroubleshootingURL, ConnectionTimeoutSeconds: attrs.ConnectionTimeout, Order: attrs.Order,
+		TroubleshootingUrl: attrs.TroubleshootingURL, ConnectionTimeoutSeconds: attrs.ConnectionTimeout,
+		Order: attrs.Order,
 	}
 	if attrs.ID != "" {
 		id, err := uuid.Parse(attrs.ID)
@@ -97,7 +99,8 @@ func newAgent(n *Node) (*provisionerpb.Agent, error) {
 	}
 	for _, m := range attrs.Metadata {
 		a.Metadata = append(a.Metadata, &provisionerpb.AgentMetadata{
-			Key: m.Key, DisplayName: m.DisplayName, Script: m.Script, Interval: m.Interval, Timeout: m.Timeout, Order: m.Order,
+			Key: m.Key, DisplayName: m.DisplayName, Script: m.Script, Interval: m.Interval, Timeout: m.Timeout,
+			Order: m.Order,
 		})
 	}
 	slices.SortStableFunc(a.Metadata, func(x, y *provisionerpb.AgentMetadata) int {
@@ -109,7 +112,8 @@ func newAgent(n *Node) (*provisionerpb.Agent, error) {
 	if attrs.StartupScript != "" {
 		a.Scripts = append(a.Scripts, &provisionerpb.Script{
 			Id: scriptID(attrs.ID, "startup"), DisplayName: "Startup Script", Script: attrs.StartupScript,
-			LogPath: "coder-startup-script.log", RunOnStart: true, StartBlocksLogin: attrs.StartupScriptBehavior == "blocking",
+			LogPath: "coder-startup-script.log", RunOnStart: true,
+			StartBlocksLogin: attrs.StartupScriptBehavior == "blocking",
 		})
 	}
 	if attrs.ShutdownScript != "" {
@@ -132,7 +136,8 @@ func (attrs *agentAttributes) addMonitors(a *provisionerpb.Agent) error {
 		}
 		for _, v := range r.Volume {
 			if len(v.Path) > maxPath || strings.ContainsFunc(v.Path, unicode.IsControl) {
-				return fmt.Errorf("the path of a volume in resources_monitoring must have at most %d bytes, and no control characters", maxPath)
+				return fmt.Errorf("the path of a volume in resources_monitoring must have at most %d bytes, and no "+
+					"control characters", maxPath)
 			}
 			if !v.Enabled {
 				continue
@@ -143,7 +148,8 @@ func (attrs *agentAttributes) addMonitors(a *provisionerpb.Agent) error {
 			a.Monitors = append(a.Monitors, &provisionerpb.AgentMonitor{Volume: v.Path, ThresholdPercent: v.Threshold})
 		}
 	}
-	slices.SortStableFunc(a.Monitors, func(x, y *provisionerpb.AgentMonitor) int { return cmp.Compare(x.GetVolume(), y.GetVolume()) })
+	slices.SortStableFunc(a.Monitors,
+		func(x, y *provisionerpb.AgentMonitor) int { return cmp.Compare(x.GetVolume(), y.GetVolume()) })
 	return nil
 }
 
@@ -154,23 +160,28 @@ type devcontainerAttributes struct {
 	SubagentID      string `json:"subagent_id"`
 }
 
-// newDevcontainer reads a coder_devcontainer of an agent. The agent in it has the parent's rights and its display apps. In a plan there are
-// no ids.
+// newDevcontainer reads a coder_devcontainer of an agent. The agent in it has the parent's rights and its display apps.
+// In a plan there are no ids.
 func newDevcontainer(n *Node, parent *provisionerpb.Agent) (*provisionerpb.Devcontainer, error) {
 	var attrs devcontainerAttributes
 	if err := json.Unmarshal(n.attrs, &attrs); err != nil {
 		return nil, fmt.Errorf("read %s: %w", n.address(), err)
 	}
-	for name, value := range map[string]string{"workspace_folder": attrs.WorkspaceFolder, "config_path": attrs.ConfigPath} {
+	for name, value := range map[string]string{"workspace_folder": attrs.WorkspaceFolder,
+		"config_path": attrs.ConfigPath} {
 		if len(value) > maxPath || strings.ContainsFunc(value, unicode.IsControl) {
-			return nil, fmt.Errorf("read %s: %s must be a path of at most %d bytes, without control characters", n.address(), name, maxPath)
+			return nil, fmt.Errorf("read %s: %s must be a path of at most %d bytes, without control characters",
+				n.address(), name, maxPath)
 		}
 	}
 	inside := &provisionerpb.Agent{
-		Name: n.name, Os: parent.Os, Arch: parent.Arch, Auth: parent.Auth, NoUserData: parent.NoUserData, TroubleshootingUrl: parent.TroubleshootingUrl,
-		Order: parent.Order, DisplayApps: slices.Clone(parent.DisplayApps), StartupScriptBehavior: "non-blocking",
+		Name: n.name, Os: parent.Os, Arch: parent.Arch, Auth: parent.Auth, NoUserData: parent.NoUserData,
+		TroubleshootingUrl: parent.TroubleshootingUrl,
+		Order:              parent.Order, DisplayApps: slices.Clone(parent.DisplayApps),
+		StartupScriptBehavior: "non-blocking",
 	}
-	c := &provisionerpb.Devcontainer{WorkspaceFolder: attrs.WorkspaceFolder, ConfigPath: attrs.ConfigPath, Agent: inside}
+	c := &provisionerpb.Devcontainer{WorkspaceFolder: attrs.WorkspaceFolder, ConfigPath: attrs.ConfigPath,
+		Agent: inside}
 	if attrs.ID == "" {
 		return c, nil
 	}
@@ -220,9 +231,11 @@ func addApp(n *Node, a *provisionerpb.Agent, place string) error {
 		return err
 	}
 	app := &provisionerpb.App{
-		Id: idBytes(attrs.ID), Slug: attrs.Slug, DisplayName: attrs.DisplayName, Url: attrs.URL, Icon: attrs.Icon, Command: attrs.Command,
-		External: attrs.External, Subdomain: attrs.Subdomain, Share: attrs.Share, Order: attrs.Order, Hidden: attrs.Hidden,
-		Group: attrs.Group, OpenIn: attrs.OpenIn, Tooltip: attrs.Tooltip, Place: place,
+		Id: idBytes(attrs.ID), Slug: attrs.Slug, DisplayName: attrs.DisplayName, Url: attrs.URL, Icon: attrs.Icon,
+		Command:  attrs.Command,
+		External: attrs.External, Subdomain: attrs.Subdomain, Share: attrs.Share, Order: attrs.Order,
+		Hidden: attrs.Hidden,
+		Group:  attrs.Group, OpenIn: attrs.OpenIn, Tooltip: attrs.Tooltip, Place: place,
 	}
 	if len(attrs.Healthcheck) > 0 {
 		h := attrs.Healthcheck[0]

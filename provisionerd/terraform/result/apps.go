@@ -30,19 +30,24 @@ func CheckSlugs(t *template.Source, resources []Node) error {
 		}
 		place := t.Place(n.address())
 		if other, taken := places[app.Slug]; taken {
-			return fault.New(fault.Invalid, "%s: the app %s has the slug %q of the app at %s: apps of one template need different slugs", place, n.address(), app.Slug, other)
+			return fault.New(fault.Invalid,
+				"%s: the app %s has the slug %q of the app at %s: apps of one template need different slugs", place,
+				n.address(), app.Slug, other)
 		}
 		places[app.Slug] = place
 	}
 	return nil
 }
 
-// CheckLabels returns a fault if an app of its own host can have none, however short the names of the workspace and its owner are.
+// CheckLabels returns a fault if an app of its own host can have none, however short the names of the workspace and its
+// owner are.
 func CheckLabels(resources []*provisionerpb.Resource) error {
 	for agent := range agentsOf(resources) {
 		for _, app := range agent.GetApps() {
 			if n := len(appLabel(app, agent.GetName(), "w", "o")); app.GetSubdomain() && n > maxLabel {
-				return fault.New(fault.Invalid, "%s: the app %q cannot have a host of its own: the names of app and agent have %d bytes, and %d are possible. Shorten them, or use subdomain = false",
+				return fault.New(fault.Invalid,
+					"%s: the app %q cannot have a host of its own: the names of app and agent have %d bytes, and %d "+
+						"are possible. Shorten them, or use subdomain = false",
 					app.GetPlace(), app.GetSlug(), len(app.GetSlug())+len(agent.GetName()), maxLabel-len("----w--o"))
 			}
 		}
@@ -56,13 +61,17 @@ func AppWarnings(resources []*provisionerpb.Resource, m *provisionerpb.Metadata)
 		places := map[string]string{}
 		for _, app := range agent.GetApps() {
 			if other, taken := places[app.GetSlug()]; taken {
-				lines = append(lines, fmt.Sprintf("%s: the app %q is not shown: it has the slug of the app at %s", app.GetPlace(), app.GetSlug(), other))
+				lines = append(lines, fmt.Sprintf("%s: the app %q is not shown: it has the slug of the app at %s",
+					app.GetPlace(), app.GetSlug(), other))
 				continue
 			}
 			places[app.GetSlug()] = app.GetPlace()
-			if label := appLabel(app, agent.GetName(), m.GetWorkspaceName(), m.GetOwnerName()); app.GetSubdomain() && len(label) > maxLabel {
-				lines = append(lines, fmt.Sprintf("%s: the app %q cannot be opened: the first part of its host name, %s, has %d bytes, and %d are possible. Use a shorter slug, or subdomain = false",
-					app.GetPlace(), app.GetSlug(), label, len(label), maxLabel))
+			if label := appLabel(app, agent.GetName(), m.GetWorkspaceName(), m.GetOwnerName()); app.GetSubdomain() &&
+				len(label) > maxLabel {
+				lines = append(lines,
+					fmt.Sprintf("%s: the app %q cannot be opened: the first part of its host name, %s, has %d bytes, "+
+						"and %d are possible. Use a shorter slug, or subdomain = false",
+						app.GetPlace(), app.GetSlug(), label, len(label), maxLabel))
 			}
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// Changes is the list of what a job has begun to change. The sink also keeps it, beside the job's journal: whatever finds the remains of a
-// killed job must be able to name what the state may lack. It is safe for concurrent use.
+// Changes is the list of what a job has begun to change. The sink also keeps it, beside the job's journal: whatever
+// finds the remains of a killed job must be able to name what the state may lack. It is safe for concurrent use.
 type Changes struct {
 	sink job.Sink
 

@@ -73,11 +73,12 @@ func (d Diagnostic) at(t *template.Source) string {
 
 // inModules reports whether the diagnostic is about a module that was fetched, or about the version of Terraform.
 func (d Diagnostic) inModules() bool {
-	return d.Range != nil && strings.Contains(d.Range.Filename, ".terraform/modules/") || strings.HasPrefix(d.Summary, "Unsupported Terraform Core version")
+	return d.Range != nil && strings.Contains(d.Range.Filename, ".terraform/modules/") ||
+		strings.HasPrefix(d.Summary, "Unsupported Terraform Core version")
 }
 
-// variable returns "variable NAME: " for a diagnostic about the job's own file of variables, which no author knows, or "" if Terraform does
-// not name the variable.
+// variable returns "variable NAME: " for a diagnostic about the job's own file of variables, which no author knows, or
+// "" if Terraform does not name the variable.
 func (d Diagnostic) variable() string {
 	if d.Snippet != nil {
 		for _, value := range d.Snippet.Values {
@@ -98,15 +99,18 @@ var (
 // guessed finds the providers in Terraform's complaint that it lacks them.
 var guessed = lazyregexp.New(`provider registry\.(?:terraform\.io|opentofu\.org)/(\S+): required by this configuration but no version is selected`)
 
-// hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the source of its providers,
-// Terraform reports an inconsistent lock file and suggests a command that the author cannot run.
+// hint returns what to do about a mistake that Terraform misreports, or "". For a template that does not name the
+// source of its providers, Terraform reports an inconsistent lock file and suggests a command that the author cannot
+// run.
 func (d Diagnostic) hint() string {
 	detail := strings.TrimSpace(d.Detail)
 	if found := unavailableProvider().FindStringSubmatch(detail); found != nil {
-		return fmt.Sprintf("The provisioner cannot get the provider %s: give it a route to the provider's registry, or a mirror that has it", found[1])
+		return fmt.Sprintf("The provisioner cannot get the provider %s: give it a route to the provider's registry, "+
+			"or a mirror that has it", found[1])
 	}
 	if found := unavailableModule().FindStringSubmatch(detail); found != nil {
-		return fmt.Sprintf("The provisioner cannot get the module %s from %s: give it a route there, or a registry of your own", found[1], found[2])
+		return fmt.Sprintf("The provisioner cannot get the module %s from %s: give it a route there, or a registry "+
+			"of your own", found[1], found[2])
 	}
 	if d.Summary != "Inconsistent dependency lock file" {
 		return ""
@@ -116,7 +120,8 @@ func (d Diagnostic) hint() string {
 			return `The template uses the provider coder and does not say where it comes from. Add: terraform { required_providers { coder = { source = "coder/coder" } } }`
 		}
 	}
-	return "The template's providers do not fit its .terraform.lock.hcl. Name each in terraform { required_providers { … } }, and run terraform init in the template's folder to renew the file"
+	return "The template's providers do not fit its .terraform.lock.hcl. Name each in terraform { required_providers " +
+		"{ … } }, and run terraform init in the template's folder to renew the file"
 }
 
 // parameterOf returns the name of the parameter that a diagnostic is about.
@@ -134,15 +139,17 @@ func parameterOf(d Diagnostic, t *template.Source) (string, bool) {
 	return label, true
 }
 
-// Explain returns sentences for users about the errors of a command, each once and at most a few, and the code of the job's error, or "".
-// inModules says that one is about a module that was fetched, or about the version of Terraform. t may be nil.
+// Explain returns sentences for users about the errors of a command, each once and at most a few, and the code of the
+// job's error, or "". inModules says that one is about a module that was fetched, or about the version of Terraform. t
+// may be nil.
 func Explain(diags []Diagnostic, t *template.Source) (texts []string, code string, inModules bool) {
 	for _, d := range diags {
 		text := d.at(t)
 		inModules = inModules || d.inModules()
 		if name, ok := parameterOf(d, t); ok {
 			code = CodeParameters
-			text = fmt.Sprintf("%s: parameter %q: %s", d.place(t), name, cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: ")), d.Summary))
+			text = fmt.Sprintf("%s: parameter %q: %s", d.place(t), name,
+				cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: ")), d.Summary))
 		}
 		if d.Summary == "No value for required variable" {
 			code = codeVariables

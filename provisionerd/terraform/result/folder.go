@@ -44,8 +44,8 @@ func (f *Folder) read(name string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: it is not a regular file: %v", name, info.Mode().Type())
 	}
-	// The job may have replaced the file since: a pipe does not block, and at worst a link leads to another of the job's
-	// own files.
+	// The job may have replaced the file since: a pipe does not block, and at worst a link leads to another of the
+	// job's own files.
 	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -71,9 +71,9 @@ func (f *Folder) read(name string) ([]byte, error) {
 	return text, nil
 }
 
-// States returns the states in the folder; of two equally new ones the better comes last: Terraform writes a state that it
-// could not save to errored.tfstate, which holds more than the state file with the same serial. The error names unreadable
-// files.
+// States returns the states in the folder; of two equally new ones the better comes last: Terraform writes a state that
+// it could not save to errored.tfstate, which holds more than the state file with the same serial. The error names
+// unreadable files.
 func (f *Folder) States() (found [][]byte, err error) {
 	var errs []error
 	for _, name := range []string{"terraform.tfstate", "errored.tfstate"} {
@@ -88,8 +88,8 @@ func (f *Folder) States() (found [][]byte, err error) {
 	return found, errors.Join(errs...)
 }
 
-// LastWords reads what Terraform printed into a file of its working folder after its daemon's death: the changes that ended or began, and the state if Terraform could not write
-// it to a file. It ignores what it cannot read.
+// LastWords reads what Terraform printed into a file of its working folder after its daemon's death: the changes that
+// ended or began, and the state if Terraform could not write it to a file. It ignores what it cannot read.
 func LastWords(dir, name string) (changes []*provisionerpb.Change, dump []byte) {
 	f, err := OpenFolder(dir)
 	if err != nil {

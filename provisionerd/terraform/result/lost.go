@@ -11,15 +11,16 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/tfstate"
 )
 
-// dataless lists the beginnings of the types of resources that hold no data of a user: they exist in the state alone, or are made again from
-// what the template says.
+// dataless lists the beginnings of the types of resources that hold no data of a user: they exist in the state alone,
+// or are made again from what the template says.
 var dataless = []string{"coder_", "random_", "time_", "tls_", "docker_image", "docker_registry_image"}
 
 func holdsData(typ string) bool {
 	return !slices.ContainsFunc(dataless, func(beginning string) bool { return strings.HasPrefix(typ, beginning) })
 }
 
-// Guarded reports whether a build's plan must be checked: not everything may be replaced, and the state has resources that may hold data.
+// Guarded reports whether a build's plan must be checked: not everything may be replaced, and the state has resources
+// that may hold data.
 func Guarded(work *provisionerpb.WorkspaceBuild) bool {
 	if work.GetReplacement() == nil || work.GetTransition() == provisionerpb.Transition_TRANSITION_DELETE {
 		return false
@@ -51,8 +52,8 @@ func Created(changes []*provisionerpb.Change) (created []string) {
 	return created
 }
 
-// WithoutUnforeseen omits, from the planned changes that lose data, the replacements that every build makes: those for values alone that
-// are not known before. same says that the build has the version and the values of the one before.
+// WithoutUnforeseen omits, from the planned changes that lose data, the replacements that every build makes: those for
+// values alone that are not known before. same says that the build has the version and the values of the one before.
 func WithoutUnforeseen(shown *tfjson.Plan, same bool, lost []Event) []Event {
 	anew := map[string]bool{}
 	for _, c := range shown.ResourceChanges {
@@ -68,7 +69,8 @@ func WithoutUnforeseen(shown *tfjson.Plan, same bool, lost []Event) []Event {
 	return slices.DeleteFunc(lost, func(e Event) bool { return e.Action == "replace" && anew[e.Addr] })
 }
 
-// unforeseen reports whether a resource is replaced only for values that are not known before it is made, or that are sensitive.
+// unforeseen reports whether a resource is replaced only for values that are not known before it is made, or that are
+// sensitive.
 func unforeseen(c *tfjson.Change) bool {
 	for _, path := range c.ReplacePaths {
 		steps, ok := path.([]any)

@@ -11,8 +11,8 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
-// Values of a plan, their marks and what of them is unknown have the same shape: objects, lists, and at the leaves values or true.
-// A path leads to a place in it. Its steps are the names of attributes, keys of maps and indexes.
+// Values of a plan, their marks and what of them is unknown have the same shape: objects, lists, and at the leaves
+// values or true. A path leads to a place in it. Its steps are the names of attributes, keys of maps and indexes.
 
 // holds reports whether true occurs anywhere in a value of a plan's marks or unknowns.
 func holds(v any) bool {
@@ -59,8 +59,9 @@ func marked(marks, before any, path []string) (paths [][]string) {
 	return paths
 }
 
-// different returns the paths of what differs between two values, sorted. It follows objects, and lists with a single element, as those are that
-// stand for a block. Null and an empty value are the same: providers turn one into the other as they like.
+// different returns the paths of what differs between two values, sorted. It follows objects, and lists with a single
+// element, as those are that stand for a block. Null and an empty value are the same: providers turn one into the other
+// as they like.
 func different(before, after any, path []string) (paths [][]string) {
 	if reflect.DeepEqual(before, after) || empty(before) && empty(after) {
 		return nil
@@ -99,7 +100,8 @@ func empty(v any) bool {
 
 const maxDifferences = 5 // that a sentence lists
 
-// differences returns the end of a sentence about a change: which attributes would differ. It is "" if the change has none.
+// differences returns the end of a sentence about a change: which attributes would differ. It is "" if the change has
+// none.
 func differences(c *tfjson.Change) string {
 	before, _ := c.Before.(map[string]any)
 	after, _ := c.After.(map[string]any)

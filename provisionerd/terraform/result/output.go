@@ -30,8 +30,8 @@ type subject struct {
 	} `json:"resource"`
 }
 
-// dumpMessage announces a state that Terraform could save neither to its state file nor to errored.tfstate. No template can forge such a
-// line: Terraform wraps the output of a template's programs in events.
+// dumpMessage announces a state that Terraform could save neither to its state file nor to errored.tfstate. No template
+// can forge such a line: Terraform wraps the output of a template's programs in events.
 const dumpMessage = "Emergency state dump"
 
 // parseLine reads one line of `terraform … -json`. Lines that are not JSON come out as they are.
@@ -53,7 +53,8 @@ func parseLine(line []byte) Event {
 	if err := json.Unmarshal(line, &m); err != nil || m.Message == nil {
 		return raw
 	}
-	e := Event{Level: levelOf(m.Level), Text: *m.Message, Kind: m.Type, Addr: m.Hook.Resource.Addr, Action: m.Hook.Action, Resource: m.Hook.Resource.Type}
+	e := Event{Level: levelOf(m.Level), Text: *m.Message, Kind: m.Type, Addr: m.Hook.Resource.Addr,
+		Action: m.Hook.Action, Resource: m.Hook.Resource.Type}
 	switch m.Type {
 	case "planned_change":
 		e.Addr, e.Action, e.Resource = m.Change.Resource.Addr, m.Change.Action, m.Change.Resource.Type

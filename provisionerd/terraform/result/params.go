@@ -21,7 +21,8 @@ func CheckVariables(t *template.Source, values []*provisionerpb.VariableValue) e
 	if len(missing) == 0 {
 		return nil
 	}
-	return &Error{Code: codeVariables, Err: fault.New(fault.Invalid, "%s: the template needs a value for its variable %s: give it with --variable %s=<value>",
+	return &Error{Code: codeVariables, Err: fault.New(fault.Invalid,
+		"%s: the template needs a value for its variable %s: give it with --variable %s=<value>",
 		t.VariablePlace(missing[0]), strings.Join(missing, ", "), missing[0])}
 }
 
@@ -31,7 +32,8 @@ func CheckParameters(t *template.Source, values []*provisionerpb.ParameterValue)
 	if len(missing) == 0 {
 		return nil
 	}
-	return &Error{Code: CodeParameters, Err: fault.New(fault.Invalid, "%s: the parameter %s has no value and no default: give it with --parameter %s=<value>",
+	return &Error{Code: CodeParameters, Err: fault.New(fault.Invalid,
+		"%s: the parameter %s has no value and no default: give it with --parameter %s=<value>",
 		t.ParameterPlace(missing[0]), strings.Join(missing, ", "), missing[0])}
 }
 
@@ -107,7 +109,8 @@ func (d *Declared) addPreset(n *Node) error {
 	for name, value := range p.Parameters {
 		preset.Parameters = append(preset.Parameters, &provisionerpb.ParameterValue{Name: name, Value: value})
 	}
-	slices.SortFunc(preset.Parameters, func(a, b *provisionerpb.ParameterValue) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(preset.Parameters,
+		func(a, b *provisionerpb.ParameterValue) int { return strings.Compare(a.Name, b.Name) })
 	for _, b := range p.Prebuilds { // at most one
 		preset.Prebuilds = &provisionerpb.Prebuilds{Instances: b.Instances}
 		most := b.Instances
@@ -117,12 +120,15 @@ func (d *Declared) addPreset(n *Node) error {
 		for _, plan := range b.Scheduling {
 			preset.Prebuilds.Timezone = plan.Timezone
 			for _, s := range plan.Schedule {
-				preset.Prebuilds.Schedule = append(preset.Prebuilds.Schedule, &provisionerpb.PrebuildSchedule{Cron: s.Cron, Instances: max(s.Instances, 0)})
+				preset.Prebuilds.Schedule = append(preset.Prebuilds.Schedule,
+					&provisionerpb.PrebuildSchedule{Cron: s.Cron, Instances: max(s.Instances, 0)})
 				most = max(most, s.Instances)
 			}
 		}
 		if most > maxPrebuilds {
-			return fault.New(fault.Invalid, "the preset %q asks for %d prebuilt workspaces: set instances to %d at most", p.Name, most, maxPrebuilds)
+			return fault.New(fault.Invalid,
+				"the preset %q asks for %d prebuilt workspaces: set instances to %d at most", p.Name, most,
+				maxPrebuilds)
 		}
 	}
 	d.presets = append(d.presets, preset)
@@ -208,7 +214,8 @@ func readParameter(n *Node) (*provisionerpb.Parameter, error) {
 		Required: !attrs.Optional, DefaultValue: attrs.Default, Icon: attrs.Icon, Order: attrs.Order,
 	}
 	for _, o := range attrs.Option {
-		p.Options = append(p.Options, &provisionerpb.ParameterOption{Name: o.Name, Description: o.Description, Value: o.Value, Icon: o.Icon})
+		p.Options = append(p.Options, &provisionerpb.ParameterOption{Name: o.Name, Description: o.Description,
+			Value: o.Value, Icon: o.Icon})
 	}
 	if len(attrs.Validation) > 0 {
 		p.Validation = attrs.Validation[0].message()
@@ -259,9 +266,11 @@ func Placeholder(p *provisionerpb.Parameter) string {
 	}
 }
 
-// MergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could not see: those in
-// modules, and those that depend on other providers. It returns the addresses of the presets.
-func MergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projected Declared, data []Node) (presets []string, err error) {
+// MergeDeclared fills in what the projection found, and takes from the plan's data sources what the projection could
+// not see: those in modules, and those that depend on other providers. It returns the addresses of the presets.
+func MergeDeclared(
+	t *template.Source, found *provisionerpb.ImportResult, projected Declared, data []Node,
+) (presets []string, err error) {
 	planned, err := ReadDeclared(t, data)
 	if err != nil {
 		return nil, err
@@ -279,7 +288,8 @@ func MergeDeclared(t *template.Source, found *provisionerpb.ImportResult, projec
 	for _, address := range slices.Sorted(maps.Keys(all.parameters)) {
 		name := all.parameters[address].GetName()
 		if other, taken := names[name]; taken {
-			return nil, &Error{Code: CodeParameters, Err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s", t.Place(stripIndexes(address)), name,
+			return nil, &Error{Code: CodeParameters, Err: fmt.Errorf("%s: two parameters are named %q: %s (%s) and %s",
+				t.Place(stripIndexes(address)), name,
 				strings.TrimSuffix(other, "[]"), t.Place(stripIndexes(other)), strings.TrimSuffix(address, "[]"))}
 		}
 		names[name] = address
@@ -303,7 +313,8 @@ func Refused(diags []Diagnostic, t *template.Source, given []*provisionerpb.Para
 	refused := map[string]string{}
 	for _, d := range diags {
 		name, ok := parameterOf(d, t)
-		if !ok || !slices.ContainsFunc(given, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == name }) {
+		if !ok ||
+			!slices.ContainsFunc(given, func(v *provisionerpb.ParameterValue) bool { return v.GetName() == name }) {
 			continue
 		}
 		reason := strings.TrimSpace(strings.TrimPrefix(d.Detail, "Error: "))

@@ -20,7 +20,8 @@ type Plan struct {
 	config    configuration
 }
 
-// ReadPlan reads a plan that Terraform shows. A plan contains no dependencies: these come from the graph of the template.
+// ReadPlan reads a plan that Terraform shows. A plan contains no dependencies: these come from the graph of the
+// template.
 func ReadPlan(shown *tfjson.Plan, graph map[string][]string) (p Plan, err error) {
 	p = Plan{Graph: graph, config: configurationOf(shown)}
 	if shown.PlannedValues != nil {
@@ -70,7 +71,8 @@ func planNodes(module *tfjson.StateModule, mode tfjson.ResourceMode, graph map[s
 		if err != nil {
 			return nil, fmt.Errorf("read plan: %w", err)
 		}
-		n := Node{module: stripIndexes(module.Address), typ: resource.Type, name: resource.Name, index: resource.Index, attrs: attrs}
+		n := Node{module: stripIndexes(module.Address), typ: resource.Type, name: resource.Name, index: resource.Index,
+			attrs: attrs}
 		if number, ok := n.index.(json.Number); ok {
 			n.index, _ = number.Float64()
 		}
@@ -110,8 +112,8 @@ func reach(graph map[string][]string, from string) []string {
 // maxGraph bounds the output of `terraform graph`.
 const maxGraph = 32 << 20
 
-// ParseGraph reads the edges of the resource graph that Terraform writes for Graphviz, in lines like "a.b" -> "c.d"; its result has the
-// addresses that each depends on directly. The error is about a graph that is too large.
+// ParseGraph reads the edges of the resource graph that Terraform writes for Graphviz, in lines like "a.b" -> "c.d";
+// its result has the addresses that each depends on directly. The error is about a graph that is too large.
 func ParseGraph(dot []byte) (map[string][]string, error) {
 	if len(dot) > maxGraph {
 		return nil, errors.New("terraform graph: the template is too large")

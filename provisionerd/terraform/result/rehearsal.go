@@ -20,7 +20,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// waits is why only the build of a claim can tell what becomes of a workspace: sentences that begin with places in the template.
+// waits is why only the build of a claim can tell what becomes of a workspace: sentences that begin with places in the
+// template.
 type waits []string
 
 func (w waits) Error() string { return strings.Join(w, "\n") }
@@ -73,7 +74,8 @@ func (p *Rehearsal) ClaimPlan(s *State, secret string, owner uuid.UUID) (*provis
 	}
 	if p.Plan.Config != nil {
 		if at := p.counts(p.Plan.Config.RootModule, nil, ""); at != "" {
-			reasons = append(reasons, fmt.Sprintf("%s: how many %s there are may depend on the owner", p.Template.Place(at), at))
+			reasons = append(reasons, fmt.Sprintf("%s: how many %s there are may depend on the owner",
+				p.Template.Place(at), at))
 		}
 	}
 	attrs := s.instances()
@@ -98,7 +100,8 @@ func (p *Rehearsal) ClaimPlan(s *State, secret string, owner uuid.UUID) (*provis
 	if err != nil {
 		return nil, fmt.Errorf("encode plan of a claim: %w", err)
 	}
-	if lower := bytes.ToLower(text); bytes.Contains(lower, []byte(secret)) || bytes.Contains(lower, []byte(owner.String())) {
+	if lower := bytes.ToLower(text); bytes.Contains(lower, []byte(secret)) ||
+		bytes.Contains(lower, []byte(owner.String())) {
 		return nil, errors.New("the owner's name reaches its agents in a way that cannot be followed")
 	}
 	if len(text) > maxClaimPlan {
@@ -113,7 +116,8 @@ func (p *Rehearsal) judgeData(module *tfjson.StateModule) (found waits, err erro
 		return nil, nil
 	}
 	for _, r := range module.Resources {
-		if r.Mode != tfjson.DataResourceMode || slices.Contains([]string{"coder_workspace", "coder_workspace_owner", "coder_external_auth"}, r.Type) {
+		if r.Mode != tfjson.DataResourceMode ||
+			slices.Contains([]string{"coder_workspace", "coder_workspace_owner", "coder_external_auth"}, r.Type) {
 			continue
 		}
 		var marks any
@@ -123,7 +127,8 @@ func (p *Rehearsal) judgeData(module *tfjson.StateModule) (found waits, err erro
 			}
 		}
 		if r.Type == "external" || holds(marks) {
-			found = append(found, fmt.Sprintf("%s: %s may depend on the owner", p.Template.Place(stripIndexes(r.Address)), r.Address))
+			found = append(found, fmt.Sprintf("%s: %s may depend on the owner",
+				p.Template.Place(stripIndexes(r.Address)), r.Address))
 		}
 	}
 	for _, child := range module.ChildModules {
@@ -155,7 +160,8 @@ func (p *Rehearsal) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMes
 	case !kept && !change.Actions.Update(), !ok:
 		return []error{fmt.Errorf("a claim %s %s%s", actionOf(change.Actions), c.Address, differences(change))}
 	case holds(change.AfterUnknown):
-		return []error{fmt.Errorf("a claim changes %s in a way that only its build can tell%s", c.Address, differences(change))}
+		return []error{fmt.Errorf("a claim changes %s in a way that only its build can tell%s", c.Address,
+			differences(change))}
 	}
 	var refused []error
 	marks, _ := change.AfterSensitive.(map[string]any)
@@ -173,7 +179,8 @@ func (p *Rehearsal) judge(c *tfjson.ResourceChange, attrs map[string]json.RawMes
 	return refused
 }
 
-// judgeMarks returns what depends on the owner of a resource of another provider, although a claim by the rehearsal's owner leaves it as it is.
+// judgeMarks returns what depends on the owner of a resource of another provider, although a claim by the rehearsal's
+// owner leaves it as it is.
 func (p *Rehearsal) judgeMarks(c *tfjson.ResourceChange) (refused []error) {
 	for _, path := range marked(c.Change.AfterSensitive, c.Change.BeforeSensitive, nil) {
 		if !p.Resources.Ignores(stripIndexes(c.Address), path) {
@@ -195,8 +202,8 @@ func actionOf(a tfjson.Actions) string {
 	return "changes"
 }
 
-// depends handles an attribute that depends on the owner: it notes a variable, and removes from after what is only shown. It returns what cannot be
-// followed.
+// depends handles an attribute that depends on the owner: it notes a variable, and removes from after what is only
+// shown. It returns what cannot be followed.
 func (p *Rehearsal) depends(c *tfjson.ResourceChange, name string, marks any, after map[string]any) (refused []error) {
 	address := stripIndexes(c.Address)
 	refuse := func(what string, reason error) {
@@ -250,7 +257,8 @@ func (p *Rehearsal) variable(agent, name string, planned any, address, attribute
 	return nil
 }
 
-// take removes from a plan's agents their tokens and the variables that depend on the owner, and adds how those are computed.
+// take removes from a plan's agents their tokens and the variables that depend on the owner, and adds how those are
+// computed.
 func (p *Rehearsal) take(plan *provisionerpb.ClaimPlan) error {
 	agents := map[string]*provisionerpb.Agent{}
 	for _, r := range plan.GetResources() {
@@ -273,7 +281,8 @@ func (p *Rehearsal) take(plan *provisionerpb.ClaimPlan) error {
 		if a.GetEnv()[v.name] != v.value {
 			return fmt.Errorf("the variable %s of the agent %s has several parts", v.name, a.GetName())
 		}
-		plan.Variables = append(plan.Variables, &provisionerpb.OwnerVariable{AgentId: a.GetId(), Name: v.name, Value: v.text})
+		plan.Variables = append(plan.Variables, &provisionerpb.OwnerVariable{AgentId: a.GetId(), Name: v.name,
+			Value: v.text})
 	}
 	for _, v := range plan.GetVariables() {
 		delete(agents[printable.UUID(v.GetAgentId())].GetEnv(), v.GetName())
@@ -281,8 +290,8 @@ func (p *Rehearsal) take(plan *provisionerpb.ClaimPlan) error {
 	return nil
 }
 
-// counts returns the address of something in a module whose number may depend on the owner, or "". passed has the module's variables
-// that may; prefix is its address and a dot, or "" for the root module.
+// counts returns the address of something in a module whose number may depend on the owner, or "". passed has the
+// module's variables that may; prefix is its address and a dot, or "" for the root module.
 func (p *Rehearsal) counts(m *tfjson.ConfigModule, passed map[string]bool, prefix string) string {
 	if m == nil {
 		return ""

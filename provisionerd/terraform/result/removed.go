@@ -55,6 +55,7 @@ func removedText(kind, attribute string) string {
 
 // refersTo reports whether a line of source refers to what was removed.
 func refersTo(code string, r legacy.Removal) bool {
-	reference := regexp.MustCompile(`(?:^|[^\w.-])` + regexp.QuoteMeta(r.Kind) + `\.[\w-]+(?:\[[^\]]*\])?\.` + regexp.QuoteMeta(r.Attribute) + `(?:[^\w-]|$)`)
+	reference := regexp.MustCompile(`(?:^|[^\w.-])` + regexp.QuoteMeta(r.Kind) + `\.[\w-]+(?:\[[^\]]*\])?\.` +
+		regexp.QuoteMeta(r.Attribute) + `(?:[^\w-]|$)`)
 	return reference.MatchString(code)
 }

@@ -20,15 +20,16 @@ import (
 // agentNamespace makes ids for scripts that are attributes of an agent and not resources of their own.
 var agentNamespace = uuid.MustParse("8f5ab5cf-6b0a-4a08-9ff3-6f2c6a3d0b0e")
 
-// DeriveResources turns resource instances into what users and agents see of a workspace. Agents belong to the resource that depends on
-// them most directly; an agent that nothing depends on (yet) gets a resource of its own with the type coder_agent. The result is sorted and
-// the same for the same nodes. Errors begin with the place in t, the template.
+// DeriveResources turns resource instances into what users and agents see of a workspace. Agents belong to the resource
+// that depends on them most directly; an agent that nothing depends on (yet) gets a resource of its own with the type
+// coder_agent. The result is sorted and the same for the same nodes. Errors begin with the place in t, the template.
 func DeriveResources(t *template.Source, nodes []Node) ([]*provisionerpb.Resource, error) {
 	resources, _, err := deriveAll(t, nodes)
 	return resources, err
 }
 
-// deriveAll returns the resources as DeriveResources does, and the addresses of what names an agent or resource that is not there.
+// deriveAll returns the resources as DeriveResources does, and the addresses of what names an agent or resource that is
+// not there.
 func deriveAll(t *template.Source, nodes []Node) (resources []*provisionerpb.Resource, strays []string, err error) {
 	d := deriver{t: t, nodes: nodes, ids: map[string]bool{}}
 	for i, n := range nodes {
@@ -60,7 +61,8 @@ func deriveAll(t *template.Source, nodes []Node) (resources []*provisionerpb.Res
 	d.metadata()
 	for _, n := range nodes {
 		var of belonging
-		if (belongsToAgent(n.typ) || n.typ == externalAgent || n.typ == devcontainer) && json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
+		if (belongsToAgent(n.typ) || n.typ == externalAgent || n.typ == devcontainer) &&
+			json.Unmarshal(n.attrs, &of) == nil && of.AgentID != "" && !d.ids[of.AgentID] {
 			d.strays = append(d.strays, n.address())
 		}
 	}
@@ -130,8 +132,10 @@ func (d *deriver) admit(n *Node, a *provisionerpb.Agent, names map[string]string
 		a.Name += "-" + indexText(n.index)
 	}
 	if other, taken := names[strings.ToLower(a.Name)]; taken {
-		return d.at(n, fmt.Errorf("the agents %s (%s) and %s have the same name: agents of one workspace need different names, whatever module they are in",
-			other, d.t.Place(other), n.address()))
+		return d.at(n,
+			fmt.Errorf("the agents %s (%s) and %s have the same name: agents of one workspace need different names, "+
+				"whatever module they are in",
+				other, d.t.Place(other), n.address()))
 	}
 	names[strings.ToLower(a.Name)] = n.address()
 	d.ids[printable.UUID(a.Id)] = true
@@ -159,7 +163,8 @@ func (d *deriver) devcontainers(parent *Node, a *provisionerpb.Agent, names map[
 		a.Devcontainers = append(a.Devcontainers, c)
 	}
 	if len(a.Devcontainers) > maxDevcontainers {
-		return d.at(parent, fmt.Errorf("%s has %d dev containers, and an agent can have %d", parent.address(), len(a.Devcontainers), maxDevcontainers))
+		return d.at(parent, fmt.Errorf("%s has %d dev containers, and an agent can have %d", parent.address(),
+			len(a.Devcontainers), maxDevcontainers))
 	}
 	return nil
 }
@@ -173,9 +178,9 @@ func (d *deriver) count(address string) (count int) {
 	return count
 }
 
-// ownerOf returns the resource to which an agent belongs, or nil. If the agent has a coder_external_agent, it is that. Otherwise candidates
-// are all resources that depend on the agent. The owner depends on no other candidate, and is the first such by address; among its
-// instances, the one with the agent's index.
+// ownerOf returns the resource to which an agent belongs, or nil. If the agent has a coder_external_agent, it is that.
+// Otherwise candidates are all resources that depend on the agent. The owner depends on no other candidate, and is the
+// first such by address; among its instances, the one with the agent's index.
 func (d *deriver) ownerOf(n *Node, id string) *owner {
 	address := n.address()
 	for i := range d.owners {
@@ -199,7 +204,8 @@ func (d *deriver) ownerOf(n *Node, id string) *owner {
 		if slices.ContainsFunc(o.node.deps, func(dep string) bool { return dep != own && candidates[dep] }) {
 			continue
 		}
-		if best == nil || best.node.address() == own && indexText(best.node.index) != indexText(n.index) && indexText(o.node.index) == indexText(n.index) {
+		if best == nil || best.node.address() == own && indexText(best.node.index) != indexText(n.index) &&
+			indexText(o.node.index) == indexText(n.index) {
 			best = o
 		}
 	}
@@ -211,8 +217,8 @@ type belonging struct {
 	AgentID string `json:"agent_id"`
 }
 
-// belongs reports whether something belongs to the agent with an address and an id. In a plan the id is not known: what depends on a dev
-// container then belongs to the agent in it, not to the one that starts it.
+// belongs reports whether something belongs to the agent with an address and an id. In a plan the id is not known: what
+// depends on a dev container then belongs to the agent in it, not to the one that starts it.
 func belongs(n *Node, agent, id string) bool {
 	var of belonging
 	if json.Unmarshal(n.attrs, &of) != nil || of.AgentID == "" {
@@ -272,8 +278,8 @@ type agentEnv struct {
 	Merge string `json:"merge_strategy"`
 }
 
-// mergeEnv adds coder_env resources, in the order of their addresses, to the agent's own variables. Values that are appended or prepended to none
-// are joined with the machine's value, unless one of them refers to that itself.
+// mergeEnv adds coder_env resources, in the order of their addresses, to the agent's own variables. Values that are
+// appended or prepended to none are joined with the machine's value, unless one of them refers to that itself.
 func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	seen := map[string]string{} // places by name
 	joined := map[string]bool{} // variables that begin with the machine's value
@@ -283,7 +289,8 @@ func mergeEnv(a *provisionerpb.Agent, envs []agentEnv) error {
 	}
 	for _, e := range envs {
 		if other, had := seen[e.Name]; had && e.Merge == "error" {
-			return fmt.Errorf("%s: two coder_env resources define %s for the agent %s: the other is at %s", e.place, e.Name, a.Name, other)
+			return fmt.Errorf("%s: two coder_env resources define %s for the agent %s: the other is at %s", e.place,
+				e.Name, a.Name, other)
 		}
 		seen[e.Name] = e.place
 		if a.Env == nil {
@@ -374,8 +381,8 @@ func (d *deriver) metadata() {
 	}
 }
 
-// metadataTarget returns the resource with the id. If several have it, or the id is not known yet, it returns the one that the node depends
-// on most directly.
+// metadataTarget returns the resource with the id. If several have it, or the id is not known yet, it returns the one
+// that the node depends on most directly.
 func (d *deriver) metadataTarget(n *Node, id string) *provisionerpb.Resource {
 	var byID, byDep []owner
 	for _, o := range d.owners {
@@ -420,8 +427,8 @@ func text(v any) string {
 // errAgentID reports a state whose agent has no usable id.
 var errAgentID = errors.New("the agent's id is not a UUID")
 
-// ReadResources derives the resources of a raw state as DeriveResources does, or none if there is no state. strays are the addresses of what
-// names an agent or resource that is not there.
+// ReadResources derives the resources of a raw state as DeriveResources does, or none if there is no state. strays are
+// the addresses of what names an agent or resource that is not there.
 func ReadResources(t *template.Source, text []byte) (resources []*provisionerpb.Resource, strays []string, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil, nil

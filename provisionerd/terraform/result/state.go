@@ -56,9 +56,9 @@ func ParseState(text []byte) (*State, error) {
 	return &s, nil
 }
 
-// Newest returns the newest complete state, or nil. earlier is a state that was read before the others: a file may be torn because
-// Terraform was killed while writing it, or hold an older state that was written again. States of different lineages cannot be compared;
-// the later one wins.
+// Newest returns the newest complete state, or nil. earlier is a state that was read before the others: a file may be
+// torn because Terraform was killed while writing it, or hold an older state that was written again. States of
+// different lineages cannot be compared; the later one wins.
 func Newest(earlier []byte, later ...[]byte) []byte {
 	var newest []byte
 	var last *State
@@ -113,7 +113,8 @@ func (s *State) nodesOf(mode string, attrs map[string]json.RawMessage) []Node {
 			if other := attrs[tfstate.Address(r.Module, r.Type, r.Name, instance.IndexKey)]; other != nil {
 				instance.Attributes = other
 			}
-			n := Node{module: stripIndexes(r.Module), typ: r.Type, name: r.Name, index: instance.IndexKey, attrs: instance.Attributes}
+			n := Node{module: stripIndexes(r.Module), typ: r.Type, name: r.Name, index: instance.IndexKey,
+				attrs: instance.Attributes}
 			for _, dep := range instance.Dependencies {
 				n.deps = append(n.deps, stripIndexes(dep))
 			}

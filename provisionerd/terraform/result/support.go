@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/template"
 )
 
-// CheckSupport returns a fault if the plan has an agent that could never connect, and otherwise a warning for each thing that this server
-// ignores.
+// CheckSupport returns a fault if the plan has an agent that could never connect, and otherwise a warning for each
+// thing that this server ignores.
 func CheckSupport(t *template.Source, p Plan) (warnings []string, err error) {
 	ignored := maps.Clone(t.Ignored)
 	for _, n := range p.Resources {

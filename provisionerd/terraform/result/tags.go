@@ -23,7 +23,8 @@ type configuration struct {
 // deferral says which attributes of a data source are unknown: true, or an object of the same.
 type deferral map[string]any
 
-// configurationOf reads the configuration of a plan. Unlike the source files it covers modules, JSON and overriding files.
+// configurationOf reads the configuration of a plan. Unlike the source files it covers modules, JSON and overriding
+// files.
 func configurationOf(shown *tfjson.Plan) configuration {
 	c := configuration{declared: map[string]bool{}, deferred: map[string][]deferral{}, nullTags: map[string][]string{}}
 	if shown.Config != nil {
@@ -74,7 +75,8 @@ func asList(v any) []any {
 
 // isTags reports whether an address is that of a coder_workspace_tags.
 func isTags(address string) bool {
-	return strings.HasPrefix(address, "data.coder_workspace_tags.") || strings.Contains(address, ".data.coder_workspace_tags.")
+	return strings.HasPrefix(address, "data.coder_workspace_tags.") ||
+		strings.Contains(address, ".data.coder_workspace_tags.")
 }
 
 // Tags are the tags that a template declares for the provisioners of its builds.
@@ -84,8 +86,9 @@ type Tags struct {
 	Computed bool     // by data sources: the values are those of this plan
 }
 
-// ReadTags reads the tags from a plan. Tags decide where builds run. It therefore returns a fault unless each tag is known before a build:
-// constants, anywhere; in the .tf files of the root module, also expressions that the server computes.
+// ReadTags reads the tags from a plan. Tags decide where builds run. It therefore returns a fault unless each tag is
+// known before a build: constants, anywhere; in the .tf files of the root module, also expressions that the server
+// computes.
 func ReadTags(t *template.Source, p Plan) (Tags, error) {
 	var tags Tags
 	for _, address := range slices.Sorted(maps.Keys(p.config.declared)) {
@@ -95,7 +98,9 @@ func ReadTags(t *template.Source, p Plan) (Tags, error) {
 		place := t.Place(address)
 		tags.Places = append(tags.Places, place)
 		for _, d := range p.config.deferred[address] {
-			return Tags{}, fault.New(fault.Invalid, "%s: %s %s not known before a build runs, and decides where it runs: use constants, variables, parameters and locals only",
+			return Tags{}, fault.New(fault.Invalid,
+				"%s: %s %s not known before a build runs, and decides where it runs: use constants, variables, "+
+					"parameters and locals only",
 				place, address, d.unknownTags())
 		}
 		if null := p.config.nullTags[strings.TrimPrefix(address, "data.coder_workspace_tags.")]; len(null) > 0 {
@@ -112,8 +117,11 @@ func ReadTags(t *template.Source, p Plan) (Tags, error) {
 			continue
 		}
 		tags.Computed = true
-		if file, _, _ := strings.Cut(place, ":"); strings.HasPrefix(address, "module.") || !strings.HasSuffix(file, ".tf") {
-			return Tags{}, fault.New(fault.Invalid, "%s: %s depends on %s: tags in modules and in JSON must be the same for every build. Move them into a .tf file of the template's top folder",
+		if file, _, _ := strings.Cut(place, ":"); strings.HasPrefix(address, "module.") ||
+			!strings.HasSuffix(file, ".tf") {
+			return Tags{}, fault.New(fault.Invalid,
+				"%s: %s depends on %s: tags in modules and in JSON must be the same for every build. Move them into "+
+					"a .tf file of the template's top folder",
 				place, address, source)
 		}
 	}
@@ -158,7 +166,8 @@ func (w *Tags) add(place string, n *Node, from map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(attrs.Tags)) {
 		value := attrs.Tags[key]
 		if other, had := w.Values[key]; had && other != value {
-			return fault.New(fault.Invalid, "%s: the tag %q is %q here, and %q at %s", place, key, value, other, from[key])
+			return fault.New(fault.Invalid, "%s: the tag %q is %q here, and %q at %s", place, key, value, other,
+				from[key])
 		}
 		if w.Values == nil {
 			w.Values = map[string]string{}

@@ -15,15 +15,17 @@ const (
 	checkpointEvery = time.Second
 	// checkpointRate bounds how many bytes of checkpoints are sent per second: large states are sent less often.
 	checkpointRate = 4 << 20
-	// stateDelay is how long to wait for the state, which Terraform writes shortly after it reports that a resource is complete.
+	// stateDelay is how long to wait for the state, which Terraform writes shortly after it reports that a resource is
+	// complete.
 	stateDelay    = 3 * time.Millisecond
 	stateAttempts = 20
 	// stateRetry is the longest pause between two looks for a completed part of an agent that the state still lacks.
 	stateRetry = time.Second
 )
 
-// Watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token is known, because
-// the agent may connect before the build ends, and again when everything that belongs to the agents is known.
+// Watch follows the state file of a running build. It sends checkpoints, and the resources as soon as an agent's token
+// is known, because the agent may connect before the build ends, and again when everything that belongs to the agents
+// is known.
 type Watch struct {
 	folder *Folder
 	sink   job.Sink
@@ -37,10 +39,11 @@ type Watch struct {
 	last    []byte // the newest complete state seen; read it after over
 }
 
-// NewWatch begins to follow the state in a folder. initial is the state before the build; agents asks for the resources, too. The caller
-// passes Terraform's events to Event, and calls Close when Terraform has ended.
+// NewWatch begins to follow the state in a folder. initial is the state before the build; agents asks for the
+// resources, too. The caller passes Terraform's events to Event, and calls Close when Terraform has ended.
 func NewWatch(folder *Folder, sink job.Sink, initial []byte, agents bool) *Watch {
-	w := &Watch{folder: folder, sink: sink, agents: agents, plan: newAgentChanges(initial), wake: make(chan struct{}, 1), done: make(chan struct{}), last: initial}
+	w := &Watch{folder: folder, sink: sink, agents: agents, plan: newAgentChanges(initial),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), last: initial}
 	w.over.Go(w.run)
 	return w
 }
@@ -61,8 +64,8 @@ func (w *Watch) Event(e Event) {
 	}
 }
 
-// Close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The file may be torn by
-// now. The result contains what the watch has not sent.
+// Close ends the watch, waits for it, and returns the newest complete state that it has seen, or the initial one. The
+// file may be torn by now. The result contains what the watch has not sent.
 func (w *Watch) Close() []byte {
 	close(w.done)
 	w.over.Wait()
@@ -125,7 +128,8 @@ func checkpointPause(size int) time.Duration {
 	return max(checkpointEvery, time.Duration(size/checkpointRate)*time.Second)
 }
 
-// look reads the state until it differs from last and shows every change that has ended. If no change is expected it reads it only once.
+// look reads the state until it differs from last and shows every change that has ended. If no change is expected it
+// reads it only once.
 func (w *Watch) look(last []byte, expected bool) (newest []byte, parsed *State) {
 	for range stateAttempts {
 		select {
@@ -155,7 +159,8 @@ type reported struct {
 	complete bool
 }
 
-// report sends the resources if the agents' tokens differ from last, or if everything that belongs to the agents has become known.
+// report sends the resources if the agents' tokens differ from last, or if everything that belongs to the agents has
+// become known.
 func (w *Watch) report(s *State, last reported) reported {
 	resources, err := DeriveResources(nil, s.Nodes("managed"))
 	if err != nil {

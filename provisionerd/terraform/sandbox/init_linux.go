@@ -15,10 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Init is the program's hidden command "sandbox-init": process 1 of a sandbox's namespaces, or, without namespaces, what supervises a workspace. It takes the number of an open file with the
-// policy, and further arguments for the program that the policy names. It changes account, confines itself, starts the
-// program, forwards the signals that end it, and reaps orphans. It returns the program's exit status; when it ends the kernel kills what is
-// left in the namespaces.
+// Init is the program's hidden command "sandbox-init": process 1 of a sandbox's namespaces, or, without namespaces,
+// what supervises a workspace. It takes the number of an open file with the policy, and further arguments for the
+// program that the policy names. It changes account, confines itself, starts the program, forwards the signals that end
+// it, and reaps orphans. It returns the program's exit status; when it ends the kernel kills what is left in the
+// namespaces.
 func Init(args []string) (status int, err error) {
 	if len(args) == 0 {
 		return 0, errors.New("sandbox-init is for the program's own use")
@@ -64,7 +65,8 @@ func Init(args []string) (status int, err error) {
 		defer r.finish()
 		files[1], files[2] = uintptr(end), uintptr(end)
 	} else {
-		// Use this thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's Landlock domain.
+		// Use this thread, not process 1: another thread of it may be the main one, and only this one is in Terraform's
+		// Landlock domain.
 		if env, err = Watching(env, unix.Gettid()); err != nil {
 			return 0, err
 		}
@@ -79,7 +81,8 @@ func Init(args []string) (status int, err error) {
 		}
 	}
 	pid, err := syscall.ForkExec(p.Exec, p.argv(args[1:]), &syscall.ProcAttr{
-		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: len(p.Bwrap) > 0}, // otherwise the daemon knows this process's group
+		// otherwise the daemon knows this process's group
+		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: len(p.Bwrap) > 0},
 	})
 	for _, end := range slices.Compact(files[1:]) {
 		if end > 2 {
@@ -105,8 +108,8 @@ func Init(args []string) (status int, err error) {
 	}
 }
 
-// passOn asks the program to end when this process is asked to. The daemon sends SIGINT; SIGTERM arrives when the daemon has ended, and
-// then time is short.
+// passOn asks the program to end when this process is asked to. The daemon sends SIGINT; SIGTERM arrives when the
+// daemon has ended, and then time is short.
 func passOn(asked <-chan os.Signal, pid int, p Policy) {
 	var hurry <-chan time.Time
 	for {

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// boundedLog is a log file that never holds more than bound bytes: its older half is removed when it is full. What cannot be written is
-// lost, so that the program that prints it never stops.
+// boundedLog is a log file that never holds more than bound bytes: its older half is removed when it is full. What
+// cannot be written is lost, so that the program that prints it never stops.
 type boundedLog struct {
 	file        *os.File // opened to read, and to append
 	size, bound int64

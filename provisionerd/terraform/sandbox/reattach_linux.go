@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
-// Watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the signal 0, and
-// cancels all requests to the provider once this fails. It always fails for the provider worker, which has no number in the job's
-// namespaces and lies outside of the job's Landlock domain. So Terraform gets a process that it may signal and that lives as long as
-// Terraform does; the end of a worker closes its connections, which is enough.
+// Watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the
+// signal 0, and cancels all requests to the provider once this fails. It always fails for the provider worker, which
+// has no number in the job's namespaces and lies outside of the job's Landlock domain. So Terraform gets a process that
+// it may signal and that lives as long as Terraform does; the end of a worker closes its connections, which is enough.
 func Watching(env []string, pid int) ([]string, error) {
 	at := slices.IndexFunc(env, func(line string) bool { return strings.HasPrefix(line, ReattachVariable+"=") })
 	if at < 0 {

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay passes on what a sandbox's program prints. Once nothing reads it, because the daemon was killed, relay writes it to a file in the
-// job's folder: the program must be able to print, or the kernel ends it before it has saved its state.
+// relay passes on what a sandbox's program prints. Once nothing reads it, because the daemon was killed, relay writes
+// it to a file in the job's folder: the program must be able to print, or the kernel ends it before it has saved its
+// state.
 type relay struct {
 	from   *os.File
 	to     io.Writer
@@ -23,8 +24,9 @@ type relay struct {
 	over   chan struct{}
 }
 
-// awaitDeath asks the program to end once nothing reads this process's output, which means that the daemon was killed. The signal that the
-// kernel sends at a parent's death does not reach a process of another account when bubblewrap has given up its capabilities.
+// awaitDeath asks the program to end once nothing reads this process's output, which means that the daemon was killed.
+// The signal that the kernel sends at a parent's death does not reach a process of another account when bubblewrap has
+// given up its capabilities.
 func awaitDeath(asked chan<- os.Signal) {
 	out := []unix.PollFd{{Fd: 1}} // only its end is reported
 	for {
@@ -49,8 +51,8 @@ func newRelay(to io.Writer, name string) (*relay, int, error) {
 	if err := unix.SetNonblock(ends[0], true); err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("make pipe: %w", err), unix.Close(ends[0]), unix.Close(ends[1]))
 	}
-	// This turns a write that nothing reads into an error instead of the end of this process. The signal is not ignored, because programs
-	// inherit that.
+	// This turns a write that nothing reads into an error instead of the end of this process. The signal is not
+	// ignored, because programs inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	r := &relay{from: os.NewFile(uintptr(ends[0]), name), to: to, name: name, over: make(chan struct{})}
 	go r.run()
@@ -73,7 +75,8 @@ func (r *relay) run() {
 	}
 }
 
-// drain reads what the program had printed when it ended. What it left in the background may keep the pipe open forever.
+// drain reads what the program had printed when it ended. What it left in the background may keep the pipe open
+// forever.
 func (r *relay) drain(buf []byte) {
 	if err := r.from.SetReadDeadline(time.Time{}); err != nil {
 		return

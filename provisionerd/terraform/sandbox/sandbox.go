@@ -33,7 +33,8 @@ const commandSuffix = ".run"
 // Command returns the command that runs under the policy that was written to the file name.
 func Command(name string) string { return name + commandSuffix }
 
-// CommandFile returns the file of the policy that this process was started to run under, given its arguments, if it is a command.
+// CommandFile returns the file of the policy that this process was started to run under, given its arguments, if it is
+// a command.
 func CommandFile(args []string) (name string, ok bool) {
 	if len(args) == 0 || !filepath.IsAbs(args[0]) {
 		return "", false
@@ -41,8 +42,8 @@ func CommandFile(args []string) (name string, ok bool) {
 	return strings.CutSuffix(args[0], commandSuffix)
 }
 
-// Policy is what the sandbox allows one command, and what the command's program starts with. It lies in a file that only the daemon can
-// read. The command is a link to our own program beside it, see Exec.
+// Policy is what the sandbox allows one command, and what the command's program starts with. It lies in a file that
+// only the daemon can read. The command is a link to our own program beside it, see Exec.
 type Policy struct {
 	Exec    string   `json:"exec"`           // the program to become
 	Args    []string `json:"args,omitempty"` // its first arguments, before those of the command
@@ -72,10 +73,12 @@ type Policy struct {
 
 // Limits bound each process of a job with resource limits of the kernel (setrlimit(2)). 0 means no bound.
 type Limits struct {
-	Memory    uint64 `json:"memory,omitempty"`    // bytes of data; beyond it the process ends
-	File      uint64 `json:"file,omitempty"`      // bytes of each file that it writes
-	Processes uint64 `json:"processes,omitempty"` // with threads, of the account in its user namespace; one of both must be the job's alone
-	// NoQueues forbids POSIX message queues, which outlive the process: for jobs whose queues nothing here could find (SweepsQueues).
+	Memory uint64 `json:"memory,omitempty"` // bytes of data; beyond it the process ends
+	File   uint64 `json:"file,omitempty"`   // bytes of each file that it writes
+	// with threads, of the account in its user namespace; one of both must be the job's alone
+	Processes uint64 `json:"processes,omitempty"`
+	// NoQueues forbids POSIX message queues, which outlive the process: for jobs whose queues nothing here could find
+	// (SweepsQueues).
 	NoQueues bool `json:"no_queues,omitempty"`
 }
 

@@ -25,12 +25,13 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
-// startEnv is the whole environment of what runs before a command is confined, with the daemon's rights: bubblewrap, and process 1.
+// startEnv is the whole environment of what runs before a command is confined, with the daemon's rights: bubblewrap,
+// and process 1.
 var startEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
-// Exec runs a Command, recognized by CommandFile: it takes the name of the policy's file, and the command's arguments, which follow the
-// policy's own. It returns after a failure, or once a process that outlives it runs. Call it before anything else in main: a confined
-// process would inherit open files.
+// Exec runs a Command, recognized by CommandFile: it takes the name of the policy's file, and the command's arguments,
+// which follow the policy's own. It returns after a failure, or once a process that outlives it runs. Call it before
+// anything else in main: a confined process would inherit open files.
 //
 // With bubblewrap's namespaces the processes form a chain:
 //
@@ -97,8 +98,8 @@ func Exec(name string, args []string) error {
 	return p.become(note, nil, env, func(string, string) []string { return p.argv(args) })
 }
 
-// leaveCaller gives up what this process inherited apart from its arguments and its standard files. Its environment stays, but nothing that
-// it becomes or starts gets it.
+// leaveCaller gives up what this process inherited apart from its arguments and its standard files. Its environment
+// stays, but nothing that it becomes or starts gets it.
 func leaveCaller() error {
 	unix.Umask(0o022)
 	if err := os.Chdir("/"); err != nil {
@@ -123,7 +124,8 @@ func leaveCaller() error {
 // argv returns the command line of the policy's program.
 func (p Policy) argv(more []string) []string { return slices.Concat([]string{p.Exec}, p.Args, more) }
 
-// enterDir enters the program's working folder. The caller has the policy's account by then, because the folder may be the job's.
+// enterDir enters the program's working folder. The caller has the policy's account by then, because the folder may be
+// the job's.
 func (p Policy) enterDir() error {
 	if err := os.Chdir(cmp.Or(p.Dir, "/")); err != nil {
 		return fmt.Errorf("enter working folder: %w", err)
@@ -169,8 +171,8 @@ func (p Policy) superviseIn(file, note *os.File, args []string) error {
 	})
 }
 
-// become runs a program with env as its environment in this process's place; or, for a workspace, beside it in a session of its own. argv
-// receives the numbers that the two files have there, if there are any.
+// become runs a program with env as its environment in this process's place; or, for a workspace, beside it in a
+// session of its own. argv receives the numbers that the two files have there, if there are any.
 func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(first, second string) []string) error {
 	numbers := []string{"", ""}
 	inherited := []uintptr{0, 1, 2}
@@ -188,7 +190,8 @@ func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(
 	}
 	line := argv(numbers[0], numbers[1])
 	if p.Outlive {
-		// Bubblewrap writes its record piece by piece, so it does not share the file with this process, whose record comes first.
+		// Bubblewrap writes its record piece by piece, so it does not share the file with this process, whose record
+		// comes first.
 		r, w, err := os.Pipe()
 		if err != nil {
 			return fmt.Errorf("note process: %w", err)
@@ -198,7 +201,8 @@ func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(
 				inherited[3+n] = w.Fd()
 			}
 		}
-		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: env, Files: inherited, Sys: &syscall.SysProcAttr{Setsid: true}})
+		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: env, Files: inherited,
+			Sys: &syscall.SysProcAttr{Setsid: true}})
 		if err != nil {
 			return fmt.Errorf("run %s: %w", line[0], err)
 		}
@@ -244,8 +248,8 @@ func (p Policy) becomeAccount() error {
 	return nil
 }
 
-// hideProcesses gives this thread, and what it executes and starts, a /proc that shows an account only its own processes, if this process may
-// mount. In most containers it may not, and nothing changes.
+// hideProcesses gives this thread, and what it executes and starts, a /proc that shows an account only its own
+// processes, if this process may mount. In most containers it may not, and nothing changes.
 func hideProcesses() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return nil //nolint:nilerr // it may not
@@ -285,8 +289,8 @@ func (l Limits) Apply() error {
 	return nil
 }
 
-// NamespacesCount reports whether the kernel counts an account's processes separately in each user namespace, as it does since 5.14. Older
-// kernels would count all processes of the daemon's account against a job's limit.
+// NamespacesCount reports whether the kernel counts an account's processes separately in each user namespace, as it
+// does since 5.14. Older kernels would count all processes of the daemon's account against a job's limit.
 func NamespacesCount() bool {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -304,8 +308,8 @@ func AtLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// BecomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards, so other processes of the account
-// can read neither its environment nor its memory.
+// BecomeUser gives up root for good. A uid of 0 changes nothing. The process is not dumpable afterwards, so other
+// processes of the account can read neither its environment nor its memory.
 func BecomeUser(uid, gid int) error {
 	if uid != 0 {
 		if err := syscall.Setgid(gid); err != nil {
@@ -318,8 +322,8 @@ func BecomeUser(uid, gid int) error {
 	return Undumpable()
 }
 
-// Undumpable keeps processes of the same account from reading this process's environment and memory. The daemon calls it once, early,
-// because jobs may run under its account.
+// Undumpable keeps processes of the same account from reading this process's environment and memory. The daemon calls
+// it once, early, because jobs may run under its account.
 func Undumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make process undumpable: %w", err)
@@ -346,7 +350,8 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 )
 
-// confine restricts the calling thread, and what it executes and starts, to the given files. It ignores names that do not exist.
+// confine restricts the calling thread, and what it executes and starts, to the given files. It ignores names that do
+// not exist.
 func confine(write, read []string) error {
 	abi := LandlockABI()
 	if abi == 0 {
@@ -458,8 +463,8 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start, Boot: string(bytes.TrimSpace(boot))}, nil
 }
 
-// KillGroup kills the process group that p leads or led, and does not wait. It spares another process that has p's number: while members of
-// the old group live, the kernel does not reuse the number.
+// KillGroup kills the process group that p leads or led, and does not wait. It spares another process that has p's
+// number: while members of the old group live, the kernel does not reuse the number.
 func KillGroup(p Process) {
 	if p.PID <= 1 {
 		return
@@ -481,7 +486,8 @@ func (p Process) Alive() bool {
 	return err == nil && now.Start == p.Start && now.Boot == p.Boot
 }
 
-// Signal asks the program that p runs to end: Terraform, or a workspace's process. It reports whether that program handles the signal.
+// Signal asks the program that p runs to end: Terraform, or a workspace's process. It reports whether that program
+// handles the signal.
 func (p Process) Signal(sign syscall.Signal) bool {
 	switch {
 	case !p.Alive() || p.Namespaces && (p.Init == 0 || !listens(p.Init, sign)):
@@ -521,13 +527,14 @@ func PeerAccount(conn *net.UnixConn) (int, error) {
 	return int(peer.Uid), nil
 }
 
-// KillAccount kills every process of an account that belongs to one job or workspace. It starts a process of that account, which does so in
-// one system call, so that no forking process can escape.
+// KillAccount kills every process of an account that belongs to one job or workspace. It starts a process of that
+// account, which does so in one system call, so that no forking process can escape.
 func KillAccount(self string, uid int) error {
 	cmd := exec.Command(self, "sandbox-kill")
 	cmd.Env = []string{}
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)},
+		Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("end processes of account %d: %w", uid, err)
 	}

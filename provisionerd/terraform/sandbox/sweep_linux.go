@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Leavings find what accounts own in folders that every account may write to, in System V IPC and in POSIX message queues. Without namespaces
-// jobs share all of these with the host.
+// Leavings find what accounts own in folders that every account may write to, in System V IPC and in POSIX message
+// queues. Without namespaces jobs share all of these with the host.
 //
-// It runs with root's rights in folders in which other accounts change names all the time. So it follows no link and leaves no file system,
-// it works on open folders rather than on paths, and it removes a name only after looking at its owner there. To put something else in
-// its place in between, an account must be able to move that away, and could have removed it.
+// It runs with root's rights in folders in which other accounts change names all the time. So it follows no link and
+// leaves no file system, it works on open folders rather than on paths, and it removes a name only after looking at its
+// owner there. To put something else in its place in between, an account must be able to move that away, and could have
+// removed it.
 type Leavings struct {
 	Dirs []string           // folders to search, with their subfolders
 	Of   func(uid int) bool // the accounts
@@ -27,13 +28,15 @@ type Leavings struct {
 	Jobs func(uid int) bool
 }
 
-// maxDepth is how deep below its folders Leavings descends, because each level takes an open file. Sweep raises what lies deeper.
+// maxDepth is how deep below its folders Leavings descends, because each level takes an open file. Sweep raises what
+// lies deeper.
 const maxDepth = 64
 
 // errLeft reports that something could not be removed.
 var errLeft = errors.New("something is left")
 
-// Usage returns how many bytes and files the accounts hold. Folders nested deeper than any job needs count as very many files.
+// Usage returns how many bytes and files the accounts hold. Folders nested deeper than any job needs count as very many
+// files.
 func (l Leavings) Usage() (bytes, files uint64) {
 	for _, dir := range l.Dirs {
 		w := leavingsWalk{Leavings: l}
@@ -48,8 +51,8 @@ func (l Leavings) Usage() (bytes, files uint64) {
 	return bytes, files
 }
 
-// Sweep removes what the accounts own. None of their processes may run. An error means that something of theirs is left, such as a folder
-// with another account's file in it.
+// Sweep removes what the accounts own. None of their processes may run. An error means that something of theirs is
+// left, such as a folder with another account's file in it.
 func (l Leavings) Sweep() error {
 	var errs []error
 	for _, dir := range l.Dirs {
@@ -205,10 +208,12 @@ func (o ipcObject) number(column string) uint64 {
 
 // of reports whether one of the accounts made or owns the object.
 func (o ipcObject) of(is func(int) bool) bool {
-	return slices.ContainsFunc([]string{"uid", "cuid"}, func(column string) bool { return o[column] != "" && is(int(o.number(column))) })
+	return slices.ContainsFunc([]string{"uid", "cuid"},
+		func(column string) bool { return o[column] != "" && is(int(o.number(column))) })
 }
 
-// remove removes the object. Root may do that only with CAP_SYS_ADMIN, which containers lack; who made or owns it may do so always.
+// remove removes the object. Root may do that only with CAP_SYS_ADMIN, which containers lack; who made or owns it may
+// do so always.
 func (o ipcObject) remove(kind string, call uintptr, is func(int) bool) error {
 	const remove = 0 // IPC_RMID
 	arg := [3]uintptr{uintptr(o.number(kind + "id")), remove, 0}
@@ -236,8 +241,8 @@ func (o ipcObject) remove(kind string, call uintptr, is func(int) bool) error {
 	return asAccount(owner, rmid)
 }
 
-// asAccount calls do on a thread whose effective user is an account. Root's real and saved user stay, so no process of the account can send the
-// thread a signal or trace it.
+// asAccount calls do on a thread whose effective user is an account. Root's real and saved user stay, so no process of
+// the account can send the thread a signal or trace it.
 func asAccount(uid int, do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -258,8 +263,9 @@ func asAccount(uid int, do func() error) error {
 	return <-done
 }
 
-// SweepsQueues reports whether Sweep finds POSIX message queues here. Where /dev/mqueue is not mounted, and this process may not mount it, it
-// cannot list them, although a process that knows a name can open the queue: jobs must not make any then (Limits.NoQueues).
+// SweepsQueues reports whether Sweep finds POSIX message queues here. Where /dev/mqueue is not mounted, and this
+// process may not mount it, it cannot list them, although a process that knows a name can open the queue: jobs must not
+// make any then (Limits.NoQueues).
 func SweepsQueues() bool {
 	queues, err := openQueues()
 	return err == nil && unix.Close(queues) == nil

@@ -20,7 +20,8 @@ const (
 )
 
 // errNotOwnerText is returned for expressions that an OwnerText cannot say.
-var errNotOwnerText = errors.New("its expression is more than texts, names and addresses of the owner, coalesce and lower")
+var errNotOwnerText = errors.New("its expression is more than texts, names and addresses of the owner, coalesce and " +
+	"lower")
 
 // ownerFacts lists what an OwnerText can name, by data source and attribute.
 var ownerFacts = map[string]provisionerpb.OwnerFact{
@@ -66,8 +67,9 @@ func (t *Source) Resources() (*Resources, error) {
 	return r, nil
 }
 
-// Ignores reports whether a resource keeps what is at a path of its attributes, whatever the template says: its lifecycle block ignores changes of
-// that or of what contains it. A path's steps are the names of attributes, keys of maps and indexes.
+// Ignores reports whether a resource keeps what is at a path of its attributes, whatever the template says: its
+// lifecycle block ignores changes of that or of what contains it. A path's steps are the names of attributes, keys of
+// maps and indexes.
 func (r *Resources) Ignores(address string, path []string) bool {
 	block := r.blocks[address]
 	if block == nil {
@@ -116,8 +118,8 @@ func leadsTo(e hcl.Expression, path []string) bool {
 	return true
 }
 
-// OwnerText returns how an attribute of a resource follows from its owner; with a key, an element of an attribute that is an object. It is not
-// safe for concurrent use.
+// OwnerText returns how an attribute of a resource follows from its owner; with a key, an element of an attribute that
+// is an object. It is not safe for concurrent use.
 func (r *Resources) OwnerText(address, attribute, key string) (*provisionerpb.OwnerText, error) {
 	block := r.blocks[address]
 	if block == nil || block.Body.Attributes[attribute] == nil {
@@ -133,7 +135,8 @@ func (r *Resources) OwnerText(address, attribute, key string) (*provisionerpb.Ow
 		return nil, errNotOwnerText
 	}
 	for _, item := range object.Items {
-		if name, ok := syntax.Literal(item.KeyExpr); ok && name.Type() == cty.String && !name.IsNull() && name.AsString() == key {
+		if name, ok := syntax.Literal(item.KeyExpr); ok && name.Type() == cty.String && !name.IsNull() &&
+			name.AsString() == key {
 			return r.text(item.ValueExpr, 0)
 		}
 	}
@@ -168,13 +171,15 @@ func (r *Resources) text(expr hclsyntax.Expression, depth int) (*provisionerpb.O
 		}
 		return all, nil
 	case *hclsyntax.ScopeTraversalExpr:
-		if name, ok := step(e.Traversal, 1); ok && e.Traversal.RootName() == "local" && len(e.Traversal) == 2 && r.locals[name] != nil {
+		if name, ok := step(e.Traversal, 1); ok && e.Traversal.RootName() == "local" && len(e.Traversal) == 2 &&
+			r.locals[name] != nil {
 			return r.text(r.locals[name], depth+1)
 		}
 		source, _ := step(e.Traversal, 1)
 		attribute, ok := step(e.Traversal, 3)
 		fact := ownerFacts[source+"."+attribute]
-		if !ok || e.Traversal.RootName() != "data" || len(e.Traversal) != 4 || fact == provisionerpb.OwnerFact_OWNER_FACT_UNSPECIFIED {
+		if !ok || e.Traversal.RootName() != "data" || len(e.Traversal) != 4 ||
+			fact == provisionerpb.OwnerFact_OWNER_FACT_UNSPECIFIED {
 			return nil, errNotOwnerText
 		}
 		return one(&provisionerpb.OwnerPart{Part: &provisionerpb.OwnerPart_Fact{Fact: fact}})
@@ -196,14 +201,16 @@ func (r *Resources) call(e *hclsyntax.FunctionCallExpr, depth int) (*provisioner
 		}
 		texts = append(texts, t)
 	}
-	part := &provisionerpb.OwnerPart{Part: &provisionerpb.OwnerPart_FirstOf_{FirstOf: &provisionerpb.OwnerPart_FirstOf{Texts: texts}}}
+	first := &provisionerpb.OwnerPart_FirstOf{Texts: texts}
+	part := &provisionerpb.OwnerPart{Part: &provisionerpb.OwnerPart_FirstOf_{FirstOf: first}}
 	if e.Name == "lower" {
 		part = &provisionerpb.OwnerPart{Part: &provisionerpb.OwnerPart_Lower{Lower: texts[0]}}
 	}
 	return &provisionerpb.OwnerText{Parts: []*provisionerpb.OwnerPart{part}}, nil
 }
 
-// IsOwner reports whether the parts of a reference lead to something about the owner, or to a whole data source that has it.
+// IsOwner reports whether the parts of a reference lead to something about the owner, or to a whole data source that
+// has it.
 func IsOwner(ref []string) bool {
 	if len(ref) < 2 || ref[0] != "data" {
 		return false

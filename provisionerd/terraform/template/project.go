@@ -15,12 +15,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
-// A projection is a template reduced to what its parameters, tags and presets depend on: variables, the coder provider's data
-// sources, and the locals that these use. Terraform evaluates it exactly as it would the whole, but needs no other provider
-// and no credentials. Removed text becomes blanks, so that lines keep their numbers.
+// A projection is a template reduced to what its parameters, tags and presets depend on: variables, the coder
+// provider's data sources, and the locals that these use. Terraform evaluates it exactly as it would the whole, but
+// needs no other provider and no credentials. Removed text becomes blanks, so that lines keep their numbers.
 //
-// Data sources that read a resource, a module or another provider's data are omitted. Their values must come from a plan of the whole
-// template.
+// Data sources that read a resource, a module or another provider's data are omitted. Their values must come from a
+// plan of the whole template.
 
 // Edited holds new contents of files of the root module.
 type Edited map[string][]byte
@@ -28,7 +28,8 @@ type Edited map[string][]byte
 // ErrNoProjection is returned for templates that cannot be reduced.
 var ErrNoProjection = errors.New("the template is written in JSON")
 
-// Files returns the parsed files of the root module. It returns ErrNoProjection if parts of the module are written in JSON.
+// Files returns the parsed files of the root module. It returns ErrNoProjection if parts of the module are written in
+// JSON.
 func (t *Source) Files() ([]syntax.Source, error) {
 	if t.json {
 		return nil, ErrNoProjection
@@ -86,7 +87,8 @@ func WithoutValidation(files []syntax.Source) (ranges map[string][]hcl.Range, ou
 	ranges, outputs = map[string][]hcl.Range{}, map[string]string{}
 	for _, file := range files {
 		for _, block := range file.Body.Blocks {
-			if block.Type != "data" || len(block.Labels) != 2 || block.Labels[0] != "coder_parameter" || block.Body.Attributes["default"] != nil {
+			if block.Type != "data" || len(block.Labels) != 2 || block.Labels[0] != "coder_parameter" ||
+				block.Body.Attributes["default"] != nil {
 				continue
 			}
 			for _, inner := range block.Body.Blocks {
@@ -97,7 +99,8 @@ func WithoutValidation(files []syntax.Source) (ranges map[string][]hcl.Range, ou
 				var out strings.Builder
 				fmt.Fprintf(&out, "output %q {\n  sensitive = true\n  value = {\n", ValidationOutput+block.Labels[1])
 				for _, name := range slices.Sorted(maps.Keys(inner.Body.Attributes)) {
-					fmt.Fprintf(&out, "    %s = (%s)\n", name, inner.Body.Attributes[name].Expr.Range().SliceBytes(file.Text))
+					fmt.Fprintf(&out, "    %s = (%s)\n", name,
+						inner.Body.Attributes[name].Expr.Range().SliceBytes(file.Text))
 				}
 				out.WriteString("  }\n}\n")
 				outputs[block.Labels[1]] = out.String()
@@ -107,8 +110,8 @@ func WithoutValidation(files []syntax.Source) (ranges map[string][]hcl.Range, ou
 	return ranges, outputs
 }
 
-// WithoutRules lifts the rules for parameters' values: validation, options, and inputs that need options. It covers the template's own modules and
-// leaves out files that are not HCL.
+// WithoutRules lifts the rules for parameters' values: validation, options, and inputs that need options. It covers the
+// template's own modules and leaves out files that are not HCL.
 func (t *Source) WithoutRules() (Edited, error) {
 	root, err := os.OpenRoot(t.Dir)
 	if err != nil {

@@ -18,9 +18,9 @@ const (
 	maxModule = 16 << 20
 )
 
-// readFile reads a regular file below root. It follows links as long as they stay there, and rejects devices, pipes and folders without
-// waiting for them. A file above limit is a fault, Invalid. Use it, and never a path, to read anything in a template's folder, because
-// templates may have written there.
+// readFile reads a regular file below root. It follows links as long as they stay there, and rejects devices, pipes and
+// folders without waiting for them. A file above limit is a fault, Invalid. Use it, and never a path, to read anything
+// in a template's folder, because templates may have written there.
 func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -44,10 +44,12 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// cannotRead returns a fault if a link leads nowhere or outside, which is the template's mistake, and an internal error otherwise.
+// cannotRead returns a fault if a link leads nowhere or outside, which is the template's mistake, and an internal error
+// otherwise.
 func cannotRead(name string, err error) error {
 	var path *fs.PathError
-	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &path) && path.Err != nil && path.Err.Error() == "path escapes from parent" {
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &path) && path.Err != nil &&
+		path.Err.Error() == "path escapes from parent" {
 		return fault.New(fault.Invalid, "the template's %s cannot be read: %w", name, err)
 	}
 	return fmt.Errorf("read template: %w", err)

@@ -26,7 +26,8 @@ type Source struct {
 	Dir       string // the unpacked template
 	Readme    string
 	Variables []*provisionerpb.TemplateVariable
-	// Parameters holds the names of the root module's parameters by their label in the source. It holds only literal names.
+	// Parameters holds the names of the root module's parameters by their label in the source. It holds only literal
+	// names.
 	Parameters map[string]string
 	// mandatory lists the names of parameters that have no default and are unconditional.
 	mandatory []string
@@ -40,7 +41,8 @@ type Source struct {
 	Cost      bool // sets the daily cost of a resource
 	Unmarks   bool // uses a function that removes Terraform's mark of sensitive values
 
-	places     map[string]string // file and line by address: resources, "data." and data sources, "module." and its name
+	// file and line by address: resources, "data." and data sources, "module." and its name
+	places     map[string]string
 	Outdated   []string          // sentences about version constraints that exclude the built-in provider
 	Ignored    map[string]string // sentences about features without effect here, by address
 	Impossible error             // why an agent could never connect; nil if no reason is known
@@ -99,7 +101,8 @@ func Read(dir string) (*Source, error) {
 		return nil, fault.New(fault.Invalid, "the template has no .tf file in its top folder")
 	}
 	t.NeedsInit = t.NeedsInit || t.modules || len(t.Backends) > 0
-	slices.SortFunc(t.Variables, func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Variables,
+		func(a, b *provisionerpb.TemplateVariable) int { return strings.Compare(a.Name, b.Name) })
 	return t, t.readSecretNames(root)
 }
 
@@ -181,7 +184,8 @@ func (t *Source) readSettings(body hcl.Body) {
 			case "coder", "coder/coder", "registry.terraform.io/coder/coder", "registry.opentofu.org/coder/coder":
 				if wanted := member(attr.Expr, "version"); legacy.Excludes(wanted) {
 					t.Outdated = append(t.Outdated, fmt.Sprintf(
-						"%s:%d: version %q excludes the provider coder %s, which is built in and runs all the same. To adapt the template, run: coder templates migrate FOLDER",
+						"%s:%d: version %q excludes the provider coder %s, which is built in and runs all the same. "+
+							"To adapt the template, run: coder templates migrate FOLDER",
 						attr.Range.Filename, attr.Range.Start.Line, wanted, legacy.Version))
 				}
 			case "terraform", "terraform.io/builtin/terraform":
@@ -274,8 +278,9 @@ func Literal(expr hcl.Expression) string {
 	return value.AsString()
 }
 
-// readSecretNames collects which of the owner's secrets the source uses, in the root module and in all modules that it calls. A name counts
-// wherever it appears as an identifier or quoted word, which errs on the safe side. Files behind links out of the folder do not count.
+// readSecretNames collects which of the owner's secrets the source uses, in the root module and in all modules that it
+// calls. A name counts wherever it appears as an identifier or quoted word, which errs on the safe side. Files behind
+// links out of the folder do not count.
 func (t *Source) readSecretNames(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -323,7 +328,9 @@ func namesWord(file string, text []byte, word string) bool {
 // MissingVariables returns the names of the variables that need a value and have none in values.
 func (t *Source) MissingVariables(values []*provisionerpb.VariableValue) (missing []string) {
 	for _, v := range t.Variables {
-		if v.Required && !slices.ContainsFunc(values, func(given *provisionerpb.VariableValue) bool { return given.GetName() == v.Name }) {
+		if v.Required &&
+			!slices.ContainsFunc(values,
+				func(given *provisionerpb.VariableValue) bool { return given.GetName() == v.Name }) {
 			missing = append(missing, v.Name)
 		}
 	}
@@ -333,19 +340,21 @@ func (t *Source) MissingVariables(values []*provisionerpb.VariableValue) (missin
 // MissingParameters returns the names of the parameters that need a value and have none in values.
 func (t *Source) MissingParameters(values []*provisionerpb.ParameterValue) (missing []string) {
 	for _, name := range t.mandatory {
-		if !slices.ContainsFunc(values, func(given *provisionerpb.ParameterValue) bool { return given.GetName() == name }) {
+		if !slices.ContainsFunc(values,
+			func(given *provisionerpb.ParameterValue) bool { return given.GetName() == name }) {
 			missing = append(missing, name)
 		}
 	}
 	return missing
 }
 
-// VariablesFile returns the content of the job's variable file. Values of types other than string are written as in the language or in
-// JSON.
+// VariablesFile returns the content of the job's variable file. Values of types other than string are written as in the
+// language or in JSON.
 func (t *Source) VariablesFile(values []*provisionerpb.VariableValue) ([]byte, error) {
 	content := map[string]json.RawMessage{}
 	for _, given := range values {
-		i := slices.IndexFunc(t.Variables, func(v *provisionerpb.TemplateVariable) bool { return v.Name == given.GetName() })
+		i := slices.IndexFunc(t.Variables,
+			func(v *provisionerpb.TemplateVariable) bool { return v.Name == given.GetName() })
 		if i < 0 {
 			continue // the template no longer has it
 		}

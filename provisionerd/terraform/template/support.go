@@ -16,8 +16,8 @@ var Without = map[string]string{
 	"data.coder_task":      "this server has no tasks, so enabled is false and prompt is empty",
 }
 
-// readSupport records which features in a block of the root module this server does not support. Terraform knows more about them after a
-// plan.
+// readSupport records which features in a block of the root module this server does not support. Terraform knows more
+// about them after a plan.
 func (t *Source) readSupport(block *hcl.Block) {
 	place, address := placeOf(block), addressOf(block)
 	kind := strings.TrimSuffix(address, "."+block.Labels[1])
@@ -63,20 +63,24 @@ func Ignored(place, what, reason string) string {
 	return fmt.Sprintf("%s: %s has no effect on this server: %s", place, what, reason)
 }
 
-// CheckAgent returns a fault for an agent that could never connect. Empty attributes are unknown, or have their default.
+// CheckAgent returns a fault for an agent that could never connect. Empty attributes are unknown, or have their
+// default.
 func CheckAgent(place, address, os, auth string) error {
 	switch {
 	case os != "" && os != "linux" && os != "windows":
-		return fault.New(fault.Invalid, `%s: %s has os = %q, and agents run on Linux and Windows: use os = "linux" or "windows"`, place, address, os)
+		return fault.New(fault.Invalid,
+			`%s: %s has os = %q, and agents run on Linux and Windows: use os = "linux" or "windows"`, place, address,
+			os)
 	case auth != "" && auth != "token":
-		return fault.New(fault.Invalid, `%s: %s has auth = %q, which this server does not support: use auth = "token", and give the machine %s.token as CODER_AGENT_TOKEN`,
+		return fault.New(fault.Invalid,
+			`%s: %s has auth = %q, which this server does not support: use auth = "token", and give the machine %s.token as CODER_AGENT_TOKEN`,
 			place, address, auth, address)
 	}
 	return nil
 }
 
-// Place returns where the source declares an address. For an address inside a module it returns where the root module calls that.
-// t may be nil: nothing is known then.
+// Place returns where the source declares an address. For an address inside a module it returns where the root module
+// calls that. t may be nil: nothing is known then.
 func (t *Source) Place(address string) string {
 	if t == nil {
 		return "the template"

@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/syntax"
 )
 
-// NullTagsOutput begins the names of the outputs that list the tags without a value; the label of the data source follows. The provider
-// leaves such tags out.
+// NullTagsOutput begins the names of the outputs that list the tags without a value; the label of the data source
+// follows. The provider leaves such tags out.
 const NullTagsOutput = "zz_null_tags_"
 
 // addNullTags adds the outputs of NullTagsOutput for the tags in the root module.
@@ -17,10 +17,12 @@ func (e Edited) addNullTags(files []syntax.Source) {
 	for _, file := range files {
 		for _, block := range file.Body.Blocks {
 			tags := block.Body.Attributes["tags"]
-			if !isCoderData(block) || block.Labels[0] != "coder_workspace_tags" || tags == nil || readsInstance(block.Body) {
+			if !isCoderData(block) || block.Labels[0] != "coder_workspace_tags" || tags == nil ||
+				readsInstance(block.Body) {
 				continue
 			}
-			fmt.Fprintf(&out, "output %q {\n  sensitive = true\n  value = try([for k, v in (\n%s\n) : k if v == null], [])\n}\n",
+			fmt.Fprintf(&out,
+				"output %q {\n  sensitive = true\n  value = try([for k, v in (\n%s\n) : k if v == null], [])\n}\n",
 				NullTagsOutput+block.Labels[1], tags.Expr.Range().SliceBytes(file.Text))
 		}
 	}
@@ -29,8 +31,8 @@ func (e Edited) addNullTags(files []syntax.Source) {
 	}
 }
 
-// Importable returns the files of the template as an import plans them: without the validation that it cannot satisfy, and with outputs
-// that list the tags without a value.
+// Importable returns the files of the template as an import plans them: without the validation that it cannot satisfy,
+// and with outputs that list the tags without a value.
 func Importable(files []syntax.Source) Edited {
 	ranges, _ := WithoutValidation(files)
 	content := Edited{}
