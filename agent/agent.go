@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/memory"
 )
 
-// Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the stop
-// scripts, reports, and returns nil. It returns a fault when the server refuses the token.
+// Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the
+// stop scripts, reports, and returns nil. It returns a fault when the server refuses the token.
 func Run(ctx context.Context, opts Options) error {
 	if runtime.GOOS != "linux" && runtime.GOOS != "windows" {
 		return fault.New(fault.Invalid, "The workspace agent runs on Linux and Windows, not on %s", runtime.GOOS)
@@ -48,7 +48,8 @@ func Run(ctx context.Context, opts Options) error {
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		// A terminal that closes must not end the workspace. The signal is caught, not ignored: children would inherit that.
+		// A terminal that closes must not end the workspace. The signal is caught, not ignored: children would inherit
+		// that.
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
@@ -77,15 +78,15 @@ func Run(ctx context.Context, opts Options) error {
 	return d.run(ctx, restarts)
 }
 
-// Memory limits of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages; the rest of the
-// limit is for bulk traffic in flight. Collecting more often costs a tenth of its speed.
+// Memory limits of an agent. The collector counts 33 MiB of receive buffers, of which an idle agent touches few pages;
+// the rest of the limit is for bulk traffic in flight. Collecting more often costs a tenth of its speed.
 const (
 	memoryLimit = 128 << 20 // bytes
 	gcPercent   = 100
 )
 
-// TuneMemory bounds the memory of a process that occasionally carries bulk traffic, and returns memory to the system after a burst. Use it
-// only in a process that is nothing but an agent. The caller must stop the result.
+// TuneMemory bounds the memory of a process that occasionally carries bulk traffic, and returns memory to the system
+// after a burst. Use it only in a process that is nothing but an agent. The caller must stop the result.
 func TuneMemory() *memory.Returner {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)

@@ -31,7 +31,8 @@ func newAPI(a api) *http.Server {
 	mux.Handle(agentpbconnect.NewAgentAPIHandler(&a, connect.WithReadMaxBytes(maxRequest)))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
-	return &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	return &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: 2 * time.Minute}
 }
 
 // api serves calls on the mesh. The coordinator has introduced every caller.
@@ -42,19 +43,24 @@ type api struct {
 	watches      chan struct{}                 // a slot per watch
 }
 
-func (a *api) ListeningPorts(context.Context, *connect.Request[agentpb.ListeningPortsRequest]) (*connect.Response[agentpb.ListeningPortsResponse], error) {
+func (a *api) ListeningPorts(
+	context.Context, *connect.Request[agentpb.ListeningPortsRequest],
+) (*connect.Response[agentpb.ListeningPortsResponse], error) {
 	found, err := ports.Listening()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
 	out := &agentpb.ListeningPortsResponse{}
 	for _, p := range found {
-		out.Ports = append(out.Ports, &agentpb.ListeningPort{ProcessName: p.Process, Network: p.Network, Port: uint32(p.Port)})
+		out.Ports = append(out.Ports, &agentpb.ListeningPort{ProcessName: p.Process, Network: p.Network,
+			Port: uint32(p.Port)})
 	}
 	return connect.NewResponse(out), nil
 }
 
-func (a *api) Paths(ctx context.Context, _ *connect.Request[agentpb.PathsRequest]) (*connect.Response[agentpb.PathsResponse], error) {
+func (a *api) Paths(
+	ctx context.Context, _ *connect.Request[agentpb.PathsRequest],
+) (*connect.Response[agentpb.PathsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, measureTime)
 	defer cancel()
 	out := &agentpb.PathsResponse{}
@@ -66,12 +72,16 @@ func (a *api) Paths(ctx context.Context, _ *connect.Request[agentpb.PathsRequest
 		case tailnet.PathRelay:
 			way = agentpb.Path_WAY_RELAY
 		}
-		out.Paths = append(out.Paths, &agentpb.Path{Peer: p.ID[:], Way: way, LatencyUs: p.Latency.Microseconds(), Rx: p.Rx, Tx: p.Tx})
+		out.Paths = append(out.Paths, &agentpb.Path{Peer: p.ID[:], Way: way, LatencyUs: p.Latency.Microseconds(),
+			Rx: p.Rx, Tx: p.Tx})
 	}
 	return connect.NewResponse(out), nil
 }
 
-func (a *api) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.WatchMetadataRequest], stream *connect.ServerStream[agentpb.WatchMetadataResponse]) error {
+func (a *api) WatchMetadata(
+	ctx context.Context, _ *connect.Request[agentpb.WatchMetadataRequest],
+	stream *connect.ServerStream[agentpb.WatchMetadataResponse],
+) error {
 	select {
 	case a.watches <- struct{}{}:
 		defer func() { <-a.watches }()
@@ -85,14 +95,17 @@ func (a *api) WatchMetadata(ctx context.Context, _ *connect.Request[agentpb.Watc
 	return a.metadata.Watch(ctx, func(batch []metadata.Value) error {
 		out := &agentpb.WatchMetadataResponse{}
 		for _, v := range batch {
-			out.Values = append(out.Values, &agentpb.MetadataValue{Key: v.Key, CollectedAt: timestamppb.New(v.CollectedAt), Value: v.Value, Error: v.Error})
+			out.Values = append(out.Values, &agentpb.MetadataValue{Key: v.Key,
+				CollectedAt: timestamppb.New(v.CollectedAt), Value: v.Value, Error: v.Error})
 		}
 		return stream.Send(out)
 	})
 }
 
 // ChangeDevcontainer begins to recreate or remove a dev container. A second request while one waits changes nothing.
-func (a *api) ChangeDevcontainer(_ context.Context, req *connect.Request[agentpb.ChangeDevcontainerRequest]) (*connect.Response[agentpb.ChangeDevcontainerResponse], error) {
+func (a *api) ChangeDevcontainer(
+	_ context.Context, req *connect.Request[agentpb.ChangeDevcontainerRequest],
+) (*connect.Response[agentpb.ChangeDevcontainerResponse], error) {
 	switch req.Msg.GetChange() {
 	case agentpb.ChangeDevcontainerRequest_CHANGE_RECREATE, agentpb.ChangeDevcontainerRequest_CHANGE_REMOVE:
 	default:
@@ -104,7 +117,8 @@ func (a *api) ChangeDevcontainer(_ context.Context, req *connect.Request[agentpb
 	}
 	c := a.devcontainer(id)
 	if c == nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the agent has not started this dev container"))
+		return nil, connect.NewError(connect.CodeFailedPrecondition,
+			errors.New("the agent has not started this dev container"))
 	}
 	select {
 	case c.changes <- req.Msg.GetChange():

@@ -20,7 +20,8 @@ const (
 	maxHealthBody     = 64 << 10 // bytes read of an answer
 )
 
-// checkHealth runs the apps' health checks at their intervals, and reports changes, until ctx ends. Each new manifest restarts it.
+// checkHealth runs the apps' health checks at their intervals, and reports changes, until ctx ends. Each new manifest
+// restarts it.
 func checkHealth(ctx context.Context, reports *reports, apps []*agentpb.App) {
 	check := newHealthChecker()
 	var wg sync.WaitGroup
@@ -71,7 +72,8 @@ func newHealthChecker() healthChecker {
 	client := func(t *http.Transport) *http.Client {
 		t.DisableKeepAlives = true
 		// A redirect is an answer: the app is up.
-		return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		return &http.Client{Transport: t,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return healthChecker{local: client(local), distant: client(&http.Transport{})}
 }

@@ -17,8 +17,8 @@ func blocksLogin(m *agentpb.ManifestResponse, s *agentpb.Script) bool {
 	return s.GetRunOnStart() && (m.GetStartBlocksLogin() || s.GetStartBlocksLogin())
 }
 
-// loginGate keeps new terminals waiting until the scripts of a build that block logins have ended. Sessions over SSH wait at the client, which
-// can skip that.
+// loginGate keeps new terminals waiting until the scripts of a build that block logins have ended. Sessions over SSH
+// wait at the client, which can skip that.
 type loginGate struct {
 	mu      sync.Mutex // guards the fields below
 	opened  uint64     // the newest build whose scripts block nothing any more

@@ -36,7 +36,8 @@ type daemon struct {
 	connections *connlog.Log
 
 	sessionListener, sshListener, speedListener, terminalListener, regionListener, apiListener net.Listener
-	// sshClients are stock SSH clients and visitors at regions, as the sessions see them. regionSSH are visitors of the SSH port.
+	// sshClients are stock SSH clients and visitors at regions, as the sessions see them. regionSSH are visitors of the
+	// SSH port.
 	sshClients, regionSSH *localConns
 
 	api      *http.Server

@@ -121,7 +121,8 @@ func (c *devContainer) live(ctx context.Context, fresh bool) error {
 	}
 }
 
-// admit puts this program into the container, where it runs as an agent of its own, and returns the token that the server makes for it.
+// admit puts this program into the container, where it runs as an agent of its own, and returns the token that the
+// server makes for it.
 func (c *devContainer) admit(ctx context.Context) (token secret.Token, err error) {
 	program, err := os.Open("/proc/self/exe") // also after an upgrade has replaced the file
 	if err != nil {
@@ -132,7 +133,8 @@ func (c *devContainer) admit(ctx context.Context) (token secret.Token, err error
 		return "", err
 	}
 	err = c.server.tell(ctx, func(ctx context.Context, server agentpbconnect.AgentServiceClient) error {
-		answer, err := server.AdmitSubagent(ctx, connect.NewRequest(&agentpb.AdmitSubagentRequest{DevcontainerId: c.id[:], Directory: c.found.Directory}))
+		answer, err := server.AdmitSubagent(ctx,
+			connect.NewRequest(&agentpb.AdmitSubagentRequest{DevcontainerId: c.id[:], Directory: c.found.Directory}))
 		if err == nil {
 			token = secret.Token(answer.Msg.GetToken())
 		}
@@ -144,8 +146,8 @@ func (c *devContainer) admit(ctx context.Context) (token secret.Token, err error
 	return token, c.report(ctx, agentpb.DevcontainerStateRequest_STATE_RUNNING, "")
 }
 
-// rest reports that the container does not run, because of err if that is not nil, and waits for a change. Without one it returns when the
-// container runs again.
+// rest reports that the container does not run, because of err if that is not nil, and waits for a change. Without one
+// it returns when the container runs again.
 func (c *devContainer) rest(ctx context.Context, err error) agentpb.ChangeDevcontainerRequest_Change {
 	state, problem := agentpb.DevcontainerStateRequest_STATE_STOPPED, ""
 	if err != nil {
@@ -196,11 +198,13 @@ func (c *devContainer) say(format string, args ...any) {
 	}
 }
 
-// report tells the server how the container is. It returns once the server has stored that: what follows must not overtake it.
+// report tells the server how the container is. It returns once the server has stored that: what follows must not
+// overtake it.
 func (c *devContainer) report(ctx context.Context, state agentpb.DevcontainerStateRequest_State, problem string) error {
 	return c.server.tell(ctx, func(ctx context.Context, server agentpbconnect.AgentServiceClient) error {
 		_, err := server.DevcontainerState(ctx, connect.NewRequest(&agentpb.DevcontainerStateRequest{
-			DevcontainerId: c.id[:], State: state, Error: problem, ContainerId: c.found.ID, ContainerName: c.found.Name, Image: c.found.Image,
+			DevcontainerId: c.id[:], State: state, Error: problem, ContainerId: c.found.ID, ContainerName: c.found.Name,
+			Image: c.found.Image,
 		}))
 		return err
 	})

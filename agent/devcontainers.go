@@ -25,8 +25,10 @@ func (w *workspace) runDevcontainers(ctx context.Context, m *agentpb.ManifestRes
 		}
 		out := w.logs.Source(source).Writer(logship.Info)
 		all[id] = &devContainer{
-			log: w.log, server: w.server, url: w.serverURL, id: id, out: out, host: devcontainer.Host{Env: env.List(), Output: out},
-			spec:    devcontainer.Spec{Folder: w.user.Directory(def.GetWorkspaceFolder(), env), Config: env.Expand(def.GetConfigPath())},
+			log: w.log, server: w.server, url: w.serverURL, id: id, out: out,
+			host: devcontainer.Host{Env: env.List(), Output: out},
+			spec: devcontainer.Spec{Folder: w.user.Directory(def.GetWorkspaceFolder(), env),
+				Config: env.Expand(def.GetConfigPath())},
 			changes: make(chan agentpb.ChangeDevcontainerRequest_Change, 1),
 		}
 	}
@@ -40,7 +42,8 @@ func (w *workspace) runDevcontainers(ctx context.Context, m *agentpb.ManifestRes
 	running.Wait()
 }
 
-// stopDevcontainers stops the running dev containers, with the workspace that they belong to. Nothing else runs them any more.
+// stopDevcontainers stops the running dev containers, with the workspace that they belong to. Nothing else runs them
+// any more.
 func (w *workspace) stopDevcontainers(ctx context.Context, listening bool) {
 	w.mu.Lock()
 	all := w.devcontainers

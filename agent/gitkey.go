@@ -16,8 +16,9 @@ import (
 // GitAgentEnv names the socket of the SSH agent that signs with the owner's key for git.
 const GitAgentEnv = "CODER_GIT_SSH_AGENT"
 
-// serveGitKey serves an SSH agent that holds only the owner's key for git. fetch gets the key when a client first needs it, and the
-// key stays in memory only as long as the connection: a replaced key takes effect at once, and no key is ever on a disk.
+// serveGitKey serves an SSH agent that holds only the owner's key for git. fetch gets the key when a client first needs
+// it, and the key stays in memory only as long as the connection: a replaced key takes effect at once, and no key is
+// ever on a disk.
 func serveGitKey(ctx context.Context, conn net.Conn, fetch func(context.Context) (*agentpb.GitSSHKeyResponse, error)) {
 	_ = sshagent.ServeAgent(&gitKeyring{ctx: ctx, fetch: fetch}, conn) // ends with the connection
 }

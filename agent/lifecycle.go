@@ -25,7 +25,8 @@ func (w *workspace) startBuild(ctx context.Context, m *agentpb.ManifestResponse)
 	if before := w.state.started(); before.Incarnation >= m.GetIncarnation() && before.State != 0 {
 		w.log.Info("start scripts of this build have run already", "state", before.State.String())
 		if before.State == agentpb.LifecycleState_LIFECYCLE_STATE_STARTING {
-			// The agent ended while they ran. They may have done half of their work, so the user decides whether to repeat them.
+			// The agent ended while they ran. They may have done half of their work, so the user decides whether to
+			// repeat them.
 			before.State = agentpb.LifecycleState_LIFECYCLE_STATE_START_ERROR
 			w.state.setStarted(before)
 		}
@@ -83,7 +84,8 @@ func (w *workspace) setLifecycle(state agentpb.LifecycleState) {
 	w.reports.add(report{lifecycle: &agentpb.LifecycleRequest{State: state, ChangedAt: timestamppb.Now()}})
 }
 
-// runStage runs all scripts of a stage at once and reports each. At a start, it opens logins once the scripts that block them have ended.
+// runStage runs all scripts of a stage at once and reports each. At a start, it opens logins once the scripts that
+// block them have ended.
 func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, stage string) (failed, late bool) {
 	env := w.scriptEnvironment(m)
 	var mu sync.Mutex
@@ -121,7 +123,9 @@ func (w *workspace) runStage(ctx context.Context, m *agentpb.ManifestResponse, s
 }
 
 // runScript runs one script of the manifest and reports its end. ran is false for a script without an id.
-func (w *workspace) runScript(ctx context.Context, s *agentpb.Script, env script.Environment, stage string) (result script.Result, ran bool) {
+func (w *workspace) runScript(
+	ctx context.Context, s *agentpb.Script, env script.Environment, stage string,
+) (result script.Result, ran bool) {
 	id, err := uuid.FromBytes(s.GetId())
 	if err != nil {
 		w.log.Warn("manifest has a script without an id", "err", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/v2/agent/login"
 )
 
-// findLogin asks the server for the owner's login at a provider, or for an ID token. The agent caches no answer: the owner may unlink an account at
-// any time, and a token says what is so at the moment.
+// findLogin asks the server for the owner's login at a provider, or for an ID token. The agent caches no answer: the
+// owner may unlink an account at any time, and a token says what is so at the moment.
 func (u *uplink) findLogin(ctx context.Context, r login.Request) login.Answer {
 	client, err := u.now()
 	if err != nil {
@@ -29,7 +29,8 @@ func (u *uplink) findLogin(ctx context.Context, r login.Request) login.Answer {
 	switch {
 	case err == nil:
 		m := got.Msg
-		return login.Answer{Provider: m.GetProviderId(), Name: m.GetDisplayName(), Page: m.GetAuthenticateUrl(), Username: m.GetUsername(), Token: m.GetAccessToken()}
+		return login.Answer{Provider: m.GetProviderId(), Name: m.GetDisplayName(), Page: m.GetAuthenticateUrl(),
+			Username: m.GetUsername(), Token: m.GetAccessToken()}
 	case connect.CodeOf(err) == connect.CodeNotFound:
 		return login.Answer{Unknown: true}
 	}

@@ -66,8 +66,8 @@ func (d *daemon) accept(m *agentpb.ManifestResponse) error {
 	return nil
 }
 
-// withoutSecrets returns what of a manifest is acted on when it changes: sessions and scripts read secrets when they start, and each SSH client
-// gets the latest certificate.
+// withoutSecrets returns what of a manifest is acted on when it changes: sessions and scripts read secrets when they
+// start, and each SSH client gets the latest certificate.
 func withoutSecrets(m *agentpb.ManifestResponse) *agentpb.ManifestResponse {
 	m = proto.CloneOf(m)
 	if m != nil {
@@ -81,12 +81,14 @@ var errClosing = errors.New("the agent is stopping")
 // boot makes the workspace from the first manifest.
 func (d *daemon) boot(id uuid.UUID, m *agentpb.ManifestResponse) (*workspace, error) {
 	w := &workspace{
-		log: d.log, user: d.user, url: d.opts.URL, server: &d.server, reports: d.reports, logs: d.logs, logins: d.logins,
+		log: d.log, user: d.user, url: d.opts.URL, server: &d.server, reports: d.reports, logs: d.logs,
+		logins: d.logins,
 	}
 	return w, w.open(id, m, d.opts, d.stats.session)
 }
 
-// refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks, monitors and schedules.
+// refresh applies the parts of a manifest that may change while the agent runs: metadata, health checks, monitors and
+// schedules.
 func (d *daemon) refresh(w *workspace, m *agentpb.ManifestResponse) {
 	setMetadata(d.metadata, m)
 	w.units.NextBuild(m.GetIncarnation())

@@ -56,8 +56,9 @@ func join(ctx context.Context, opts Options) (Mesh, error) {
 		},
 		NewNode: func(w protocol.Welcome) (client.Node, error) {
 			nodeOpt := tailnet.Options{
-				ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly, SendBuffer: sendBuffer, RecvBuffer: recvBuffer,
-				Revived: m.reconnect, TLS: opts.TLS,
+				ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly, SendBuffer: sendBuffer,
+				RecvBuffer: recvBuffer,
+				Revived:    m.reconnect, TLS: opts.TLS,
 			}
 			var err error
 			m.Node, err = tailnet.New(nodeOpt)
@@ -78,7 +79,8 @@ type meshNode struct {
 	server atomic.Pointer[uuid.UUID] // that DialServer connected to last
 }
 
-// reconnect is called by the node when its network may have changed. The client makes the node, so m.client is set by then.
+// reconnect is called by the node when its network may have changed. The client makes the node, so m.client is set by
+// then.
 func (m *meshNode) reconnect() { m.client.Reconnect() }
 
 func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {

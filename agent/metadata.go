@@ -17,7 +17,8 @@ func setMetadata(c *metadata.Collector, m *agentpb.ManifestResponse) {
 	for _, item := range m.GetMetadata() {
 		items = append(items, metadata.Item{
 			Key: item.GetKey(), Script: item.GetScript(),
-			Interval: time.Duration(item.GetIntervalSeconds()) * time.Second, Timeout: time.Duration(item.GetTimeoutSeconds()) * time.Second,
+			Interval: time.Duration(item.GetIntervalSeconds()) * time.Second,
+			Timeout:  time.Duration(item.GetTimeoutSeconds()) * time.Second,
 		})
 	}
 	c.Set(items)
@@ -29,6 +30,7 @@ var metadataSpace = uuid.MustParse("6f1c2b0e-0f55-4d3a-9b0e-52a6f3c4d1aa")
 // runMetadata runs one metadata script.
 func (d *daemon) runMetadata(ctx context.Context, item metadata.Item) (string, error) {
 	w, m := d.current()
-	return w.scripts.Output(ctx, script.Script{ID: uuid.NewSHA1(metadataSpace, []byte(item.Key)), Name: item.Key, Text: item.Script},
+	return w.scripts.Output(ctx, script.Script{ID: uuid.NewSHA1(metadataSpace, []byte(item.Key)), Name: item.Key,
+		Text: item.Script},
 		w.scriptEnvironment(m), metadata.MaxValue*2)
 }

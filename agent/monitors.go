@@ -33,7 +33,8 @@ func measurer(meter *usage.Meter) func(volume string) (percent float64, err erro
 // monitored returns what a manifest wants to be watched.
 func monitored(m *agentpb.ManifestResponse) (out []monitor.Resource) {
 	for _, r := range m.GetMonitors() {
-		out = append(out, monitor.Resource{Volume: r.GetVolume(), Threshold: float64(r.GetThresholdPercent()), Over: r.GetOver()})
+		out = append(out, monitor.Resource{Volume: r.GetVolume(), Threshold: float64(r.GetThresholdPercent()),
+			Over: r.GetOver()})
 	}
 	return out
 }
@@ -42,7 +43,8 @@ func monitored(m *agentpb.ManifestResponse) (out []monitor.Resource) {
 func reportLevels(reports *reports, watcher *monitor.Watcher, all []monitor.Level) {
 	req := &agentpb.MonitorsRequest{}
 	for _, l := range all {
-		req.Levels = append(req.Levels, &agentpb.MonitorLevel{Volume: l.Volume, Over: l.Over, Percent: uint32(math.Floor(l.Percent))})
+		req.Levels = append(req.Levels, &agentpb.MonitorLevel{Volume: l.Volume, Over: l.Over,
+			Percent: uint32(math.Floor(l.Percent))})
 	}
 	reports.add(report{levels: &levels{req, func(stored []*agentpb.MonitorLevel) {
 		over := map[string]bool{}

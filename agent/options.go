@@ -24,8 +24,8 @@ type Options struct {
 	URL *url.URL
 	// Token is the agent's credential.
 	Token secret.Token
-	// StateDir records which scripts have run, in one folder per agent. Empty means a folder in the account's state folder, or in the
-	// temporary folder if that is not writable.
+	// StateDir records which scripts have run, in one folder per agent. Empty means a folder in the account's state
+	// folder, or in the temporary folder if that is not writable.
 	StateDir string
 	// LogDir receives the scripts' output. Empty means the temporary folder.
 	LogDir string
@@ -36,28 +36,34 @@ type Options struct {
 	Header http.Header
 	// RelayOnly turns direct paths off.
 	RelayOnly bool
-	// OwnProcess is set if the process runs nothing but the agent: Run then reacts to SIGTERM and SIGINT, tunes the garbage collector, and
-	// changes to the workspace's folder.
+	// OwnProcess is set if the process runs nothing but the agent: Run then reacts to SIGTERM and SIGINT, tunes the
+	// garbage collector, and changes to the workspace's folder.
 	OwnProcess bool
 	// Terminals holds the reconnecting terminals. If nil this process holds them, and they end with it.
 	Terminals Terminals
 	// StatsInterval is how often the agent reports that the workspace is in use. 0 means a minute.
 	StatsInterval time.Duration
-	// MonitorInterval is how often the agent measures the memory and the volumes that its template monitors. 0 means 10 seconds.
+	// MonitorInterval is how often the agent measures the memory and the volumes that its template monitors. 0 means 10
+	// seconds.
 	MonitorInterval time.Duration
-	// Stopped is called when the workspace stops but the machine may outlive that, or the server has refused an agent that may have missed the
-	// stop, with the token with which the next start admits the agent. Run then stops and returns nil; the caller should start the process again with that token and Returning. If nil, the agent ends for good.
+	// Stopped is called when the workspace stops but the machine may outlive that, or the server has refused an agent
+	// that may have missed the stop, with the token with which the next start admits the agent. Run then stops and
+	// returns nil; the caller should start the process again with that token and Returning. If nil, the agent ends for
+	// good.
 	Stopped func(secret.Token)
-	// Returning is set if this is the agent of a workspace that stopped: Run waits until a start admits it, and returns nil if none ever will.
+	// Returning is set if this is the agent of a workspace that stopped: Run waits until a start admits it, and returns
+	// nil if none ever will.
 	Returning bool
 	// Join replaces the coordinator and the mesh node, for agents inside another program. nil means the real ones.
 	Join func(ctx context.Context) (Mesh, error)
 }
 
-// ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; terminals that outlive it still run.
+// ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; terminals that
+// outlive it still run.
 var ErrRestart = errors.New("the agent is to be restarted")
 
-// Terminals gives access to the terminals, which the keeper holds, because it outlives the agent's process, or else this process.
+// Terminals gives access to the terminals, which the keeper holds, because it outlives the agent's process, or else
+// this process.
 type Terminals interface {
 	// Dial opens a connection for one viewer, whose first frame is a terminal.Start.
 	Dial() (net.Conn, error)
@@ -74,8 +80,9 @@ type Mesh interface {
 	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
 	// DialServer connects to the server's RPC port. The connection ends when another server replaces that one.
 	DialServer(ctx context.Context) (net.Conn, error)
-	// ServerHeard returns since when the coordinator connection leads to the server that DialServer connected to last, and when the connection
-	// last brought a sign of life. It returns zero times if there is no connection, or it leads to another server.
+	// ServerHeard returns since when the coordinator connection leads to the server that DialServer connected to last,
+	// and when the connection last brought a sign of life. It returns zero times if there is no connection, or it leads
+	// to another server.
 	ServerHeard() (since, last time.Time)
 	// Reconnected blocks until the coordinator welcomes the agent again, which may mean that the server is back.
 	Reconnected(ctx context.Context) error

@@ -13,16 +13,16 @@ const (
 	heartbeatInterval = 15 * time.Second
 	// pulseTick is how often the agent looks whether a heartbeat is due.
 	pulseTick = 5 * time.Second
-	// fresh is how old the last sign of life on the coordinator connection may be for the agent to rest. While idle, that connection brings one
-	// every 15 seconds.
+	// fresh is how old the last sign of life on the coordinator connection may be for the agent to rest. While idle,
+	// that connection brings one every 15 seconds.
 	fresh = 20 * time.Second
 	// answerTime is how long the agent waits for the answer to a heartbeat before it gives the connection up.
 	answerTime = 25 * time.Second
 )
 
-// pulse decides when heartbeats are due. While the coordinator connection shows that the server is alive, and the server the same of the agent, they
-// would only keep the mesh between the two awake: the server says for how long it needs none. A new coordinator connection ends that time, because
-// the server may have given up the agent in between.
+// pulse decides when heartbeats are due. While the coordinator connection shows that the server is alive, and the
+// server the same of the agent, they would only keep the mesh between the two awake: the server says for how long it
+// needs none. A new coordinator connection ends that time, because the server may have given up the agent in between.
 type pulse struct {
 	mesh  Mesh
 	limit *time.Timer  // runs while a heartbeat waits for an answer

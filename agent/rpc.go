@@ -35,8 +35,8 @@ var (
 	errEnded  = errors.New("the server ended the stream")
 )
 
-// talk keeps a connection with the server until ctx ends. The pauses between attempts grow with the outage; the coordinator's next welcome
-// cuts them short.
+// talk keeps a connection with the server until ctx ends. The pauses between attempts grow with the outage; the
+// coordinator's next welcome cuts them short.
 func (d *daemon) talk(ctx context.Context) {
 	var outage backoff.Outage
 	for ctx.Err() == nil {
@@ -63,7 +63,8 @@ func (d *daemon) connection(ctx context.Context) (connected bool, err error) {
 	defer cancel(nil)
 	transport := d.transport()
 	defer transport.CloseIdleConnections()
-	client := agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://server", connect.WithReadMaxBytes(maxAnswer))
+	client := agentpbconnect.NewAgentServiceClient(&http.Client{Transport: transport}, "http://server",
+		connect.WithReadMaxBytes(maxAnswer))
 
 	call, cancelCall := context.WithTimeout(ctx, callTimeout)
 	manifest, err := d.fetchManifest(call, client)
@@ -109,7 +110,9 @@ func (d *daemon) transport() *http.Transport {
 }
 
 // fetchManifest requests the manifest and accepts it.
-func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentServiceClient) (*agentpb.ManifestResponse, error) {
+func (d *daemon) fetchManifest(
+	ctx context.Context, client agentpbconnect.AgentServiceClient,
+) (*agentpb.ManifestResponse, error) {
 	answer, err := client.Manifest(ctx, connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true}))
 	if err != nil {
 		return nil, fmt.Errorf("get manifest: %w", err)
@@ -121,9 +124,11 @@ func (d *daemon) fetchManifest(ctx context.Context, client agentpbconnect.AgentS
 	return answer.Msg, nil
 }
 
-// renew requests the manifest each time the server reports a change, and sends hello again with the new one. It also does so once a day, for
-// the certificate of the SSH host key.
-func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceClient, changed notify.Wake, hellos chan<- *agentpb.Hello) error {
+// renew requests the manifest each time the server reports a change, and sends hello again with the new one. It also
+// does so once a day, for the certificate of the SSH host key.
+func (d *daemon) renew(
+	ctx context.Context, client agentpbconnect.AgentServiceClient, changed notify.Wake, hellos chan<- *agentpb.Hello,
+) error {
 	daily := time.NewTicker(recertify)
 	defer daily.Stop()
 	for {
@@ -154,7 +159,8 @@ func (d *daemon) renew(ctx context.Context, client agentpbconnect.AgentServiceCl
 
 func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 	h := &agentpb.Hello{
-		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS,
+		Architecture:    runtime.GOARCH,
 		ProtocolVersion: protocolVersion,
 		Incarnation:     m.GetIncarnation(), ManifestPending: m.GetPending(),
 	}
@@ -167,7 +173,9 @@ func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 type connectStream = connect.BidiStreamForClient[agentpb.AgentMessage, agentpb.ServerMessage]
 
 // heartbeat sends heartbeats and hellos. It is the stream's only writer.
-func (d *daemon) heartbeat(ctx context.Context, stream *connectStream, beat *pulse, hellos <-chan *agentpb.Hello) error {
+func (d *daemon) heartbeat(
+	ctx context.Context, stream *connectStream, beat *pulse, hellos <-chan *agentpb.Hello,
+) error {
 	ticker := time.NewTicker(pulseTick)
 	defer ticker.Stop()
 	for {

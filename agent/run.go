@@ -47,7 +47,14 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 	for _, l := range []struct {
 		port     uint16
 		listener *net.Listener
-	}{{meshport.Session, &d.sessionListener}, {meshport.SSH, &d.sshListener}, {meshport.Speedtest, &d.speedListener}, {meshport.Terminal, &d.terminalListener}, {meshport.AgentRPC, &d.apiListener}, {meshport.Visit, &d.regionListener}} {
+	}{
+		{meshport.Session, &d.sessionListener},
+		{meshport.SSH, &d.sshListener},
+		{meshport.Speedtest, &d.speedListener},
+		{meshport.Terminal, &d.terminalListener},
+		{meshport.AgentRPC, &d.apiListener},
+		{meshport.Visit, &d.regionListener},
+	} {
 		listening, err := mesh.Listen(l.port)
 		if err != nil {
 			for _, o := range open {
@@ -113,7 +120,8 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 		refused = d.mesh.Err()
 		d.log.Warn("agent was removed from the mesh", "err", refused)
 		// The workspace may have stopped while this machine was offline: the server knows whether the agent can return.
-		if code := fault.CodeOf(refused); d.opts.Stopped != nil && (code == fault.Unauthenticated || code == fault.Forbidden) {
+		if code := fault.CodeOf(refused); d.opts.Stopped != nil &&
+			(code == fault.Unauthenticated || code == fault.Forbidden) {
 			d.opts.Stopped(d.offlineToken())
 			refused, listening = nil, false
 		}
@@ -134,8 +142,8 @@ func (d *daemon) run(ctx context.Context, restarts <-chan os.Signal) error {
 	return err
 }
 
-// start runs the start scripts of each build whose manifest arrives, and then its dev containers, until ctx ends. A new build ends the scripts
-// of the one before. start returns after the scripts have ended.
+// start runs the start scripts of each build whose manifest arrives, and then its dev containers, until ctx ends. A new
+// build ends the scripts of the one before. start returns after the scripts have ended.
 func (d *daemon) start(ctx context.Context) {
 	var running sync.WaitGroup
 	end := func() {}
@@ -198,14 +206,15 @@ func (d *daemon) reportStats(ctx context.Context) {
 }
 
 func (d *daemon) serveAPI() {
-	if err := d.api.Serve(d.apiListener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+	if err := d.api.Serve(d.apiListener); err != nil && !errors.Is(err, http.ErrServerClosed) &&
+		!errors.Is(err, net.ErrClosed) {
 		d.log.Error("cannot serve the server's calls", "err", err)
 	}
 }
 
-// awaitStart gets the token with which the workspace's next start admits this agent, unless the agent ends with the workspace. It reports whether the
-// server has answered. One that cannot be asked, or says that the stop has ended, has removed this agent already, which slept meanwhile: the next start
-// decides then.
+// awaitStart gets the token with which the workspace's next start admits this agent, unless the agent ends with the
+// workspace. It reports whether the server has answered. One that cannot be asked, or says that the stop has ended, has
+// removed this agent already, which slept meanwhile: the next start decides then.
 func (d *daemon) awaitStart(ctx context.Context) (answered bool) {
 	client, err := d.server.now()
 	if err == nil {
@@ -226,7 +235,8 @@ func (d *daemon) awaitStart(ctx context.Context) (answered bool) {
 	return false
 }
 
-// offlineToken returns the token with which the next start admits this agent if it was offline at the stop. An agent that has returned keeps its own.
+// offlineToken returns the token with which the next start admits this agent if it was offline at the stop. An agent
+// that has returned keeps its own.
 func (d *daemon) offlineToken() secret.Token {
 	if d.opts.Returning {
 		return d.opts.Token
@@ -237,7 +247,9 @@ func (d *daemon) offlineToken() secret.Token {
 // close hangs up sessions and ends everything else.
 func (d *daemon) close() error {
 	d.logins.close()
-	err := errors.Join(d.sessionListener.Close(), d.sshListener.Close(), d.sshClients.Close(), d.regionSSH.Close(), d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(), d.speedtests.CloseAll())
+	err := errors.Join(d.sessionListener.Close(), d.sshListener.Close(), d.sshClients.Close(), d.regionSSH.Close(),
+		d.speedListener.Close(), d.terminalListener.Close(), d.regionListener.Close(), d.api.Close(),
+		d.speedtests.CloseAll())
 	d.mu.Lock()
 	if d.stopDuties != nil {
 		d.stopDuties()
@@ -246,7 +258,8 @@ func (d *daemon) close() error {
 	w := d.workspace
 	d.mu.Unlock()
 	// Terminals end first, so that their viewers learn the reason.
-	err = errors.Join(err, d.holder.Close(), d.metadata.Close(), d.viewers.Close(), d.speedtests.Close(), d.regionConns.Close())
+	err = errors.Join(err, d.holder.Close(), d.metadata.Close(), d.viewers.Close(), d.speedtests.Close(),
+		d.regionConns.Close())
 	if w != nil {
 		err = errors.Join(err, w.close())
 	}
@@ -273,7 +286,8 @@ func (d *daemon) way(client netip.Addr) (agentpb.Path_Way, string) {
 
 // connSet returns a new set for the connections of one service of the agent.
 func (d *daemon) connSet(limit int, tooMany string) *connset.Set {
-	return connset.New(connset.Options{Limit: limit, Refused: func(conn net.Conn) { d.log.Warn(tooMany, "peer", conn.RemoteAddr()) }})
+	return connset.New(connset.Options{Limit: limit,
+		Refused: func(conn net.Conn) { d.log.Warn(tooMany, "peer", conn.RemoteAddr()) }})
 }
 
 func (d *daemon) serve(conns *connset.Set, l net.Listener, handle func(net.Conn)) {

@@ -12,15 +12,15 @@ import (
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
-// The provider documents six fields, seconds first. The agent also accepts five, as cron has them: existing templates use them, and they are
-// unambiguous.
+// The provider documents six fields, seconds first. The agent also accepts five, as cron has them: existing templates
+// use them, and they are unambiguous.
 var (
 	sixFields  = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.DowOptional | cron.Descriptor)
 	fiveFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 )
 
-// parseSchedule parses a schedule, which may begin with a time zone. It puts single spaces between the fields, because the library panics
-// if none follows the zone.
+// parseSchedule parses a schedule, which may begin with a time zone. It puts single spaces between the fields, because
+// the library panics if none follows the zone.
 func parseSchedule(text string) (cron.Schedule, error) {
 	fields := strings.Fields(text)
 	text = strings.Join(fields, " ")

@@ -17,7 +17,8 @@ import (
 
 const (
 	socketName = "agent.sock"
-	// maxSocketPath is the longest path that fits into a Unix socket's address (sun_path, 108 bytes with the final NUL on Linux).
+	// maxSocketPath is the longest path that fits into a Unix socket's address (sun_path, 108 bytes with the final NUL
+	// on Linux).
 	maxSocketPath = 107
 )
 
@@ -29,10 +30,10 @@ type privateSocket struct {
 	wg    sync.WaitGroup
 }
 
-// newPrivateSocket makes dir, replacing one that a killed agent left, and listens in it. The next agent of a workspace uses the same dir,
-// because shells outlive an agent and keep their variables. If dir cannot be made, or its path is too long, the socket
-// is in a temporary folder. handle serves one connection, at most limit at once; the connection is closed after handle returns, and
-// handle must return when the connection is closed.
+// newPrivateSocket makes dir, replacing one that a killed agent left, and listens in it. The next agent of a workspace
+// uses the same dir, because shells outlive an agent and keep their variables. If dir cannot be made, or its path is
+// too long, the socket is in a temporary folder. handle serves one connection, at most limit at once; the connection is
+// closed after handle returns, and handle must return when the connection is closed.
 func newPrivateSocket(dir string, limit int, log *slog.Logger, handle func(net.Conn)) (*privateSocket, error) {
 	s := &privateSocket{path: filepath.Join(dir, socketName), conns: connset.New(connset.Options{Limit: limit})}
 	if len(s.path) > maxSocketPath || os.RemoveAll(dir) != nil || os.MkdirAll(dir, 0o700) != nil {
@@ -65,8 +66,8 @@ func listenPrivate(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// socketFolder claims a temporary folder for a socket that cannot be in dir. The next agent claims the same one for this dir, unless another
-// process or account has a folder of that name.
+// socketFolder claims a temporary folder for a socket that cannot be in dir. The next agent claims the same one for
+// this dir, unless another process or account has a folder of that name.
 func socketFolder(dir string) (*scratch.Folder, error) {
 	sum := sha256.Sum256([]byte(dir))
 	temp, err := scratch.Take(filepath.Join(os.TempDir(), "coder-agent-"+hex.EncodeToString(sum[:8])))
@@ -76,7 +77,8 @@ func socketFolder(dir string) (*scratch.Folder, error) {
 	return temp, err
 }
 
-// close closes the socket and all connections to it, waits for their handlers, and removes the folder. It does nothing for a nil socket.
+// close closes the socket and all connections to it, waits for their handlers, and removes the folder. It does nothing
+// for a nil socket.
 func (s *privateSocket) close() error {
 	if s == nil {
 		return nil

@@ -14,15 +14,16 @@ import (
 	"github.com/codermesh/codermesh/v2/sshmux/bridge"
 )
 
-// maxSSHClients bounds the clients of the SSH port. Each costs more than one of ours: SSH encrypts again what the mesh has encrypted.
+// maxSSHClients bounds the clients of the SSH port. Each costs more than one of ours: SSH encrypts again what the mesh
+// has encrypted.
 const maxSSHClients = 128
 
 // maxCertificate bounds the certificate of the host key, in bytes.
 const maxCertificate = 16 << 10
 
-// serveSSH answers stock SSH clients on the mesh until the daemon closes. It has no sessions of its own: it passes channels on to those of
-// `coder ssh`. The mesh has proven who the clients are, so they need not sign in, and the host key lets them recognize the workspace. A server
-// that gives no host key has no clients for this port either.
+// serveSSH answers stock SSH clients on the mesh until the daemon closes. It has no sessions of its own: it passes
+// channels on to those of `coder ssh`. The mesh has proven who the clients are, so they need not sign in, and the host
+// key lets them recognize the workspace. A server that gives no host key has no clients for this port either.
 func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 	defer d.regionSSH.Close()
 	seed := m.GetSshHostKey()
@@ -68,7 +69,8 @@ func (d *daemon) serveSSH(m *agentpb.ManifestResponse) {
 	}
 }
 
-// certifiedKey returns the host key with a certificate in the wire format. It returns an error if there is none for this key.
+// certifiedKey returns the host key with a certificate in the wire format. It returns an error if there is none for
+// this key.
 func certifiedKey(key ssh.Signer, wire []byte) (ssh.Signer, error) {
 	if len(wire) == 0 || len(wire) > maxCertificate {
 		return nil, fmt.Errorf("the manifest has a certificate of %d bytes", len(wire))
@@ -84,7 +86,8 @@ func certifiedKey(key ssh.Signer, wire []byte) (ssh.Signer, error) {
 	return ssh.NewCertSigner(cert, key) // which compares the keys
 }
 
-// awaitScripts returns when no start script blocks logins any more, and says what it waits for. Our own client waits by its own means.
+// awaitScripts returns when no start script blocks logins any more, and says what it waits for. Our own client waits by
+// its own means.
 func (d *daemon) awaitScripts(ctx context.Context, say func(string)) error {
 	for shown := false; ; shown = true {
 		_, m := d.current()

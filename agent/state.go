@@ -14,7 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
-// state is the agent's state folder. If it is not writable the agent still works, but runs its start scripts again after a restart.
+// state is the agent's state folder. If it is not writable the agent still works, but runs its start scripts again
+// after a restart.
 type state struct {
 	dir      string
 	writable bool
@@ -22,8 +23,8 @@ type state struct {
 	log      *slog.Logger
 }
 
-// openState makes dir. If that fails, or another account of this machine could put scripts into dir or read them there, the state is in a
-// temporary folder instead.
+// openState makes dir. If that fails, or another account of this machine could put scripts into dir or read them there,
+// the state is in a temporary folder instead.
 func openState(dir string, log *slog.Logger) *state {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -57,7 +58,8 @@ type ran struct {
 
 func (s *state) ranFile() string { return filepath.Join(s.dir, "started.json") }
 
-// started returns the last recorded start. Without a readable record it returns the zero value, and the scripts run, perhaps again.
+// started returns the last recorded start. Without a readable record it returns the zero value, and the scripts run,
+// perhaps again.
 func (s *state) started() ran {
 	var r ran
 	data, err := os.ReadFile(s.ranFile())

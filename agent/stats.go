@@ -57,7 +57,9 @@ func (s *stats) session(conn net.Conn, env *proc.Env) (end func()) {
 }
 
 // counted wraps choose so that every connection counts as a forwarded port's, and is in the log.
-func (s *stats) counted(log *connlog.Log, choose func(src, dst netip.AddrPort) (func(net.Conn), bool)) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
+func (s *stats) counted(
+	log *connlog.Log, choose func(src, dst netip.AddrPort) (func(net.Conn), bool),
+) func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(src, dst netip.AddrPort) (func(net.Conn), bool) {
 		serve, ok := choose(src, dst)
 		if !ok {
@@ -92,7 +94,8 @@ func (s *stats) request(sshConns int, log *connlog.Log) *agentpb.StatsRequest {
 	ssh := max(int64(sshConns)-s.open[kindVSCode].Load()-s.open[kindJetBrains].Load(), 0)
 	in, out := log.Bytes()
 	return &agentpb.StatsRequest{
-		Ssh: uint32(ssh), Vscode: n(kindVSCode), Jetbrains: n(kindJetBrains), ReconnectingPty: n(kindTerminal), PortForward: n(kindForward),
-		RxBytes: uint64(in), TxBytes: uint64(out),
+		Ssh: uint32(ssh), Vscode: n(kindVSCode), Jetbrains: n(kindJetBrains), ReconnectingPty: n(kindTerminal),
+		PortForward: n(kindForward),
+		RxBytes:     uint64(in), TxBytes: uint64(out),
 	}
 }

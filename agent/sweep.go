@@ -11,7 +11,8 @@ import (
 // ProgramDirEnv names the folder that the start script made for the agent's program.
 const ProgramDirEnv = "CODER_AGENT_PROGRAM_DIR"
 
-// sweep removes the temporary folders that killed agents, start scripts and commands of this account left on this machine.
+// sweep removes the temporary folders that killed agents, start scripts and commands of this account left on this
+// machine.
 func sweep(log *slog.Logger) {
 	parents := []string{os.TempDir()}
 	if dir := os.Getenv(ProgramDirEnv); dir != "" && filepath.Dir(dir) != parents[0] {

@@ -16,7 +16,8 @@ import (
 
 const (
 	maxTerminalConns = 256
-	// terminalPatience bounds how long a viewer may take to send its request, and how long it then waits for the workspace.
+	// terminalPatience bounds how long a viewer may take to send its request, and how long it then waits for the
+	// workspace.
 	terminalPatience = 30 * time.Second
 )
 
@@ -87,8 +88,8 @@ func (d *daemon) terminal(conn net.Conn) error {
 	return nil
 }
 
-// awaitLogin blocks a viewer of a new terminal until logins are open, and shows why. It returns what the viewer has sent meanwhile, and fails
-// if the viewer leaves.
+// awaitLogin blocks a viewer of a new terminal until logins are open, and shows why. It returns what the viewer has
+// sent meanwhile, and fails if the viewer leaves.
 func (d *daemon) awaitLogin(conn net.Conn) (early []byte, err error) {
 	shown := false
 	for {

@@ -53,8 +53,11 @@ type workspace struct {
 	stopAnswers                        context.CancelFunc // cancels the sockets' unanswered requests
 }
 
-// open opens what the first manifest describes. The caller has set the fields above state. session counts an SSH session.
-func (w *workspace) open(id uuid.UUID, m *agentpb.ManifestResponse, opts Options, session func(net.Conn, *proc.Env) (end func())) error {
+// open opens what the first manifest describes. The caller has set the fields above state. session counts an SSH
+// session.
+func (w *workspace) open(
+	id uuid.UUID, m *agentpb.ManifestResponse, opts Options, session func(net.Conn, *proc.Env) (end func()),
+) error {
 	var err error
 	if w.ssh, err = sshd.New(sshd.Options{Logger: w.log, Environment: w.environment, Session: session}); err != nil {
 		return err
@@ -80,11 +83,12 @@ func (w *workspace) openSockets() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stopAnswers = cancel
 	var err error
-	w.unitSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "units"), units.MaxRequests, w.log, func(conn net.Conn) {
-		if err := units.Serve(ctx, conn, w.units); err != nil {
-			w.log.Debug("cannot answer about units", "err", err)
-		}
-	})
+	w.unitSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "units"), units.MaxRequests, w.log,
+		func(conn net.Conn) {
+			if err := units.Serve(ctx, conn, w.units); err != nil {
+				w.log.Debug("cannot answer about units", "err", err)
+			}
+		})
 	if err != nil {
 		w.log.Warn("scripts cannot wait for each other", "err", err)
 	}
@@ -94,11 +98,12 @@ func (w *workspace) openSockets() {
 	if err != nil {
 		w.log.Warn("git cannot use the owner's key", "err", err)
 	}
-	w.loginSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "logins"), maxGitConns, w.log, func(conn net.Conn) {
-		if err := login.Serve(ctx, conn, w.server.findLogin); err != nil {
-			w.log.Debug("cannot answer about logins", "err", err)
-		}
-	})
+	w.loginSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "logins"), maxGitConns, w.log,
+		func(conn net.Conn) {
+			if err := login.Serve(ctx, conn, w.server.findLogin); err != nil {
+				w.log.Debug("cannot answer about logins", "err", err)
+			}
+		})
 	if err != nil {
 		w.log.Warn("git cannot use the owner's external logins", "err", err)
 	}
@@ -150,8 +155,8 @@ func (w *workspace) motd(m *agentpb.ManifestResponse, env *proc.Env) string {
 	return w.user.Directory(m.GetMotdFile(), env)
 }
 
-// variables returns the variables of sessions and scripts: the agent's without its secrets, the account's, the workspace's, and last the
-// template's, which may refer to all of them, and the owner's secrets.
+// variables returns the variables of sessions and scripts: the agent's without its secrets, the account's, the
+// workspace's, and last the template's, which may refer to all of them, and the owner's secrets.
 func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env := proc.NewEnv(proc.Scrub(os.Environ()))
 	w.user.SetAccount(env)
@@ -181,7 +186,8 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 		}
 	}
 	setSecrets(env, m.GetSecrets())
-	// This comes last because a template may replace PATH. Programs of scripts come first in PATH: modules put wrappers there.
+	// This comes last because a template may replace PATH. Programs of scripts come first in PATH: modules put wrappers
+	// there.
 	path, _ := env.Get("PATH")
 	env.Set("PATH", searchPath(path, w.scripts.BinDir(), programDir()))
 	return env
@@ -199,10 +205,12 @@ func (w *workspace) addressOf(m *agentpb.ManifestResponse) string {
 // serverURL is addressOf the latest manifest.
 func (w *workspace) serverURL() string { return w.addressOf(w.latest.Load()) }
 
-// setSecrets sets the variables of the owner's secrets. Values are taken as they are: a dollar sign in a password means nothing.
+// setSecrets sets the variables of the owner's secrets. Values are taken as they are: a dollar sign in a password means
+// nothing.
 func setSecrets(env *proc.Env, secrets []*agentpb.Secret) {
 	for _, s := range secrets {
-		if name, value := s.GetEnvName(), string(s.GetValue()); usersecret.CheckEnv(name) == "" && proc.AcceptEnv(name, value) {
+		if name, value := s.GetEnvName(), string(s.GetValue()); usersecret.CheckEnv(name) == "" &&
+			proc.AcceptEnv(name, value) {
 			env.Set(name, value)
 		}
 	}

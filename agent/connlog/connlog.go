@@ -1,5 +1,5 @@
-// Package connlog tells the server which connections clients have to the workspace: sessions, and the use of ports. It also counts their bytes.
-// It must not know what the connections carry.
+// Package connlog tells the server which connections clients have to the workspace: sessions, and the use of ports. It
+// also counts their bytes. It must not know what the connections carry.
 package connlog
 
 import (
@@ -64,7 +64,8 @@ type entry struct {
 // RegionAddr is the address of a region proxy's node. The server records what comes from there, so a Log does not.
 type RegionAddr struct{ net.Addr }
 
-// Log has the clients' connections that the server is told of. Its methods do not block, and a report never delays a session.
+// Log has the clients' connections that the server is told of. Its methods do not block, and a report never delays a
+// session.
 type Log struct {
 	in, out atomic.Int64 // bytes of all connections, also of those that have no entry
 
@@ -106,7 +107,8 @@ func (l *Log) Counted(conn net.Conn) net.Conn {
 	return &counted{Conn: conn, entry: &entry{log: l}, end: func() {}}
 }
 
-// Session returns a connection for SSH sessions that counts its bytes, and is one visit, unless a region proxy brought it.
+// Session returns a connection for SSH sessions that counts its bytes, and is one visit, unless a region proxy brought
+// it.
 func (l *Log) Session(conn net.Conn) net.Conn {
 	if _, region := conn.RemoteAddr().(RegionAddr); region {
 		return conn // it is counted already
@@ -191,7 +193,8 @@ func (l *Log) end(x *entry, reason string, at time.Time) {
 // Bytes returns how many bytes clients have sent and received on all connections.
 func (l *Log) Bytes() (in, out int64) { return l.in.Load(), l.out.Load() }
 
-// Close stops the timers. What has not been reported by now is not: the server ends the visits of an agent that is gone.
+// Close stops the timers. What has not been reported by now is not: the server ends the visits of an agent that is
+// gone.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,8 +223,8 @@ func SetKind(conn net.Conn, kind agentpb.Connection_Kind) {
 	}
 }
 
-// locate notes how packets to the client travel, if that is known. A client that has left the mesh has no path any more: what was noted last
-// remains.
+// locate notes how packets to the client travel, if that is known. A client that has left the mesh has no path any
+// more: what was noted last remains.
 func (l *Log) locate(x *entry) {
 	if !x.peer.IsValid() {
 		return // it is not told
@@ -282,7 +285,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // take returns the next report, or nil if the server knows everything, and which state of which visits it has.
 func (l *Log) take() (*agentpb.ConnectionsRequest, map[*entry]int) {
 	l.mu.Lock()
-	open := slices.DeleteFunc(slices.Collect(maps.Values(l.all)), func(x *entry) bool { return x.rev == x.sent || !x.ended.IsZero() })
+	open := slices.DeleteFunc(slices.Collect(maps.Values(l.all)),
+		func(x *entry) bool { return x.rev == x.sent || !x.ended.IsZero() })
 	l.mu.Unlock()
 	for _, x := range open[:min(len(open), batchSize)] {
 		l.locate(x)
@@ -297,7 +301,8 @@ func (l *Log) take() (*agentpb.ConnectionsRequest, map[*entry]int) {
 		revs[x] = x.rev
 		peer := x.peer.As16()
 		c := &agentpb.Connection{
-			Id: x.id[:], Kind: x.kind, PeerAddress: peer[:], Port: uint32(x.port), ConnectedAt: timestamppb.New(x.began), Reason: x.reason, Way: x.way, Endpoint: x.far,
+			Id: x.id[:], Kind: x.kind, PeerAddress: peer[:], Port: uint32(x.port),
+			ConnectedAt: timestamppb.New(x.began), Reason: x.reason, Way: x.way, Endpoint: x.far,
 			BytesIn: x.in.Load(), BytesOut: x.out.Load(),
 		}
 		if !x.ended.IsZero() {

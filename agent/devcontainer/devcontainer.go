@@ -1,5 +1,5 @@
-// Package devcontainer runs dev containers: it calls the programs devcontainer (of the npm package @devcontainers/cli) and docker, and runs an
-// agent in a container. It knows neither the server nor the mesh.
+// Package devcontainer runs dev containers: it calls the programs devcontainer (of the npm package @devcontainers/cli)
+// and docker, and runs an agent in a container. It knows neither the server nor the mesh.
 package devcontainer
 
 import (
@@ -55,7 +55,9 @@ type Container struct {
 // Up creates or starts a dev container and waits until it runs.
 func (h Host) Up(ctx context.Context, s Spec) (Container, error) {
 	if info, err := os.Stat(s.Folder); err != nil || !info.IsDir() {
-		return Container{}, fmt.Errorf("the folder %s does not exist: create it in a start script, for example by cloning a repository", s.Folder)
+		return Container{},
+			fmt.Errorf("the folder %s does not exist: create it in a start script, for example by cloning a repository",
+				s.Folder)
 	}
 	if _, err := h.find("docker"); err != nil {
 		return Container{}, err
@@ -159,7 +161,8 @@ func parseInspect(output []byte) (Container, error) {
 	if err := json.Unmarshal(output, &all); err != nil || len(all) != 1 || !isID(all[0].ID) {
 		return Container{}, errors.New("docker inspect has not described the container")
 	}
-	return Container{ID: all[0].ID, Name: strings.TrimPrefix(all[0].Name, "/"), Image: all[0].Config.Image, Running: all[0].State.Running}, nil
+	return Container{ID: all[0].ID, Name: strings.TrimPrefix(all[0].Name, "/"), Image: all[0].Config.Image,
+		Running: all[0].State.Running}, nil
 }
 
 // Install copies a program into a container, for RunAgent.
@@ -175,7 +178,8 @@ func (h Host) Install(ctx context.Context, id string, program *os.File) error {
 		t := tar.NewWriter(write)
 		err := errors.Join(
 			t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: programDir[1:] + "/", Mode: 0o755}),
-			t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: programDir[1:] + "/coder", Mode: 0o755, Size: info.Size()}))
+			t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: programDir[1:] + "/coder", Mode: 0o755,
+				Size: info.Size()}))
 		if err == nil {
 			_, err = io.Copy(t, io.NewSectionReader(program, 0, info.Size()))
 		}
@@ -196,7 +200,8 @@ type Agent struct {
 	Token secret.Token
 }
 
-// RunAgent runs an agent in a container until it ends. If ctx ends first, the agent stays: it ends with its container, or when its token does.
+// RunAgent runs an agent in a container until it ends. If ctx ends first, the agent stays: it ends with its container,
+// or when its token does.
 func (h Host) RunAgent(ctx context.Context, c Container, a Agent) error {
 	args := []string{"exec", "-i", "-e", "CODER_AGENT_URL=" + a.URL}
 	env := proc.NewEnv(h.Env)
@@ -209,7 +214,8 @@ func (h Host) RunAgent(ctx context.Context, c Container, a Agent) error {
 		args = append(args, "-u", c.User)
 	}
 	// The token is neither in arguments nor in environments, which other programs can read.
-	cmd, err := h.command(ctx, "docker", append(args, c.ID, programDir+"/coder", "agent", "--agent-token-file", "/dev/stdin")...)
+	cmd, err := h.command(ctx, "docker", append(args, c.ID, programDir+"/coder", "agent", "--agent-token-file",
+		"/dev/stdin")...)
 	if err != nil {
 		return err
 	}
@@ -220,7 +226,8 @@ func (h Host) RunAgent(ctx context.Context, c Container, a Agent) error {
 
 // Find returns the id of the container that devcontainer up has made for a project's folder, or "" without one.
 func (h Host) Find(ctx context.Context, folder string) (string, error) {
-	out, err := h.docker(ctx, nil, "ps", "-a", "-q", "--no-trunc", "--filter", "label=devcontainer.local_folder="+folder)
+	out, err := h.docker(ctx, nil, "ps", "-a", "-q", "--no-trunc", "--filter",
+		"label=devcontainer.local_folder="+folder)
 	if err != nil {
 		return "", err
 	}

@@ -58,7 +58,8 @@ func (f *Forwarder) Close() error {
 	return errors.Join(f.local.Close(), f.tcp.Close(), f.udp.Close())
 }
 
-// TCP returns the handler of a TCP connection to dst, in the form that the mesh node's HandleTCP needs. It does not block.
+// TCP returns the handler of a TCP connection to dst, in the form that the mesh node's HandleTCP needs. It does not
+// block.
 func (f *Forwarder) TCP(_, dst netip.AddrPort) (func(net.Conn), bool) {
 	return func(conn net.Conn) { f.tcp.Do(conn, func() { f.serveTCP(conn, dst.Port()) }) }, dst.Port() != 0
 }
@@ -80,8 +81,8 @@ func (f *Forwarder) serveTCP(conn net.Conn, port uint16) {
 
 var loopback = []string{"127.0.0.1", "::1"}
 
-// DialLocal opens a TCP connection to a port of this host's loopback interface, over IPv4 if something listens there, else
-// over IPv6. It takes at most 10 s.
+// DialLocal opens a TCP connection to a port of this host's loopback interface, over IPv4 if something listens there,
+// else over IPv6. It takes at most 10 s.
 func DialLocal(ctx context.Context, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

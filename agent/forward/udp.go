@@ -19,8 +19,8 @@ const (
 
 var datagrams = sync.Pool{New: func() any { return new([maxDatagram]byte) }}
 
-// ServeUDP carries the datagrams of one flow until it has been idle for two minutes, or an end fails. If the port refuses a datagram on IPv4, it
-// tries IPv6 with the same datagram. The caller closes the peer's end.
+// ServeUDP carries the datagrams of one flow until it has been idle for two minutes, or an end fails. If the port
+// refuses a datagram on IPv4, it tries IPv6 with the same datagram. The caller closes the peer's end.
 func (f *Forwarder) ServeUDP(peer net.Conn, port uint16) {
 	var last []byte
 	for _, host := range loopback {
@@ -50,7 +50,8 @@ type udpFlow struct {
 	answered bool
 }
 
-// run carries datagrams until the flow is idle or either side fails. refused is set if nothing listened on the local side.
+// run carries datagrams until the flow is idle or either side fails. refused is set if nothing listened on the local
+// side.
 func (u *udpFlow) run() (refused bool) {
 	if u.last != nil {
 		if _, err := u.local.Write(u.last); err != nil {
@@ -71,8 +72,8 @@ func (u *udpFlow) run() (refused bool) {
 	return (refusedRead || refusedWrite) && !u.answered
 }
 
-// wake ends the Read of the other direction without closing its connection: the flow may continue over IPv6. The flag is set
-// first, because that direction may be about to move its deadline.
+// wake ends the Read of the other direction without closing its connection: the flow may continue over IPv6. The flag
+// is set first, because that direction may be about to move its deadline.
 func (u *udpFlow) wake(conn net.Conn) {
 	u.done.Store(true)
 	_ = conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed connection, whose Read fails too

@@ -27,8 +27,8 @@ const (
 	socketFD = 3
 )
 
-// Scrub executes this program again, in the same process, if its environment holds the agent's token: a process's initial environment is
-// readable as long as the process lives. The program then gets the token from Token.
+// Scrub executes this program again, in the same process, if its environment holds the agent's token: a process's
+// initial environment is readable as long as the process lives. The program then gets the token from Token.
 func Scrub(token secret.Token) error {
 	if os.Getenv("CODER_AGENT_TOKEN") == "" {
 		return nil
@@ -74,8 +74,8 @@ func Token() (secret.Token, error) {
 	return secret.Token(buf[:n]), nil
 }
 
-// Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped, and returns its exit
-// status once it has exited by choice. The process must not have other children.
+// Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped,
+// and returns its exit status once it has exited by choice. The process must not have other children.
 func Run(opts Options) (code int, err error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -216,7 +216,8 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 		return 0, false, fmt.Errorf("start agent: %w", err)
 	}
 	if pid <= 1 {
-		return 0, false, fmt.Errorf("start agent: it is process %d", pid) // kill(2) takes such numbers for groups of processes
+		// kill(2) takes such numbers for groups of processes
+		return 0, false, fmt.Errorf("start agent: it is process %d", pid)
 	}
 	theirs.Close()
 	memory.Free()
@@ -236,8 +237,8 @@ func (k *keeper) once() (status syscall.WaitStatus, ending bool, err error) {
 	}
 }
 
-// accept passes the agent's connections to the holder of terminals until the agent has ended. A message without a connection is the token of
-// the next agent.
+// accept passes the agent's connections to the holder of terminals until the agent has ended. A message without a
+// connection is the token of the next agent.
 func (k *keeper) accept(conn *net.UnixConn) {
 	buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	for {

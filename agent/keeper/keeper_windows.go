@@ -23,20 +23,22 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// ordinary is the highest exit status of programs that end in an orderly way. Those of crashes are above: NTSTATUS values.
+// ordinary is the highest exit status of programs that end in an orderly way. Those of crashes are above: NTSTATUS
+// values.
 const ordinary = 255
 
-// Scrub does nothing: the variables of this system's processes can change, and Run removes the token from those of the agent.
+// Scrub does nothing: the variables of this system's processes can change, and Run removes the token from those of the
+// agent.
 func Scrub(secret.Token) error { return nil }
 
 // Token returns "", because nothing is passed on to a keeper.
 func Token() (secret.Token, error) { return "", nil }
 
-// Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped, and returns its exit
-// status once it has exited by choice.
+// Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped,
+// and returns its exit status once it has exited by choice.
 //
-// The agent's standard input and output are pipes to this process: on the first it receives its token, and notices the end of the keeper; on the
-// second it returns the token of the next agent.
+// The agent's standard input and output are pipes to this process: on the first it receives its token, and notices the
+// end of the keeper; on the second it returns the token of the next agent.
 func Run(opts Options) (code int, err error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -156,8 +158,9 @@ func Attach() (*Child, error) {
 		return nil, fmt.Errorf("receive token: %w", err)
 	}
 	c := &Child{
-		token: secret.Token(strings.TrimSuffix(line, "\n")), output: os.Stdout, holder: terminal.New(terminal.Options{}),
-		lost: make(chan struct{}),
+		token: secret.Token(strings.TrimSuffix(line, "\n")), output: os.Stdout,
+		holder: terminal.New(terminal.Options{}),
+		lost:   make(chan struct{}),
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, input) // the keeper sends nothing more

@@ -1,5 +1,6 @@
-// Package login lets programs of a workspace ask the agent for the owner's credentials elsewhere, and for ID tokens: one line of JSON over a private socket,
-// and one back. It knows neither the server nor git; its caller finds the answers.
+// Package login lets programs of a workspace ask the agent for the owner's credentials elsewhere, and for ID tokens:
+// one line of JSON over a private socket, and one back. It knows neither the server nor git; its caller finds the
+// answers.
 package login
 
 import (
@@ -23,7 +24,8 @@ const (
 	FindTimeout = 45 * time.Second
 )
 
-// Request names the repository, host or provider for which a program needs a login, or the audience of an ID token. One of its fields is set.
+// Request names the repository, host or provider for which a program needs a login, or the audience of an ID token. One
+// of its fields is set.
 type Request struct {
 	URL      string `json:"url,omitempty"`      // of a repository or its host
 	Provider string `json:"provider,omitempty"` // of the server's configuration
@@ -40,8 +42,8 @@ type Answer struct {
 	Token string `json:"token,omitempty"`
 	// Expires is when an ID token ends.
 	Expires time.Time `json:"expires,omitzero"`
-	// Unknown is set if no provider matches the request. Error is the reason if the agent found no answer. Refused says that asking again does
-	// not help.
+	// Unknown is set if no provider matches the request. Error is the reason if the agent found no answer. Refused says
+	// that asking again does not help.
 	Unknown bool   `json:"unknown,omitempty"`
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
@@ -78,7 +80,8 @@ func ReadRequest(from io.Reader) (Request, error) {
 	return r, nil
 }
 
-// Serve answers one request on a connection, which the caller closes. The context of find ends after FindTimeout, not with the connection.
+// Serve answers one request on a connection, which the caller closes. The context of find ends after FindTimeout, not
+// with the connection.
 func Serve(ctx context.Context, conn net.Conn, find func(context.Context, Request) Answer) error {
 	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	var answer Answer

@@ -34,7 +34,8 @@ func clean(b []byte) string {
 	return strings.ReplaceAll(text, "\x00", "\uFFFD")
 }
 
-// Writer splits output into lines. It is safe for concurrent use, never blocks and never fails. Close stores a last line without a newline.
+// Writer splits output into lines. It is safe for concurrent use, never blocks and never fails. Close stores a last
+// line without a newline.
 type Writer struct {
 	source *Source
 	level  Level

@@ -29,8 +29,9 @@ const (
 // ErrRefused is returned by Send, wrapped, if the server will never accept lines of this source. The queue drops them.
 var ErrRefused = errors.New("the server refuses this log source")
 
-// Send stores lines of a source and returns the highest number that the server has stored for it. Without lines it only asks. full is set
-// if the server keeps only the last of further lines, which the queue then sends slowly. Send must give up when ctx ends.
+// Send stores lines of a source and returns the highest number that the server has stored for it. Without lines it only
+// asks. full is set if the server keeps only the last of further lines, which the queue then sends slowly. Send must
+// give up when ctx ends.
 type Send func(ctx context.Context, source uuid.UUID, lines []Line) (stored uint64, full bool, err error)
 
 // Queue holds the lines of all sources. Use New to make one; the zero value is not usable.
@@ -79,7 +80,8 @@ func (q *Queue) Source(id uuid.UUID) *Source {
 	return s
 }
 
-// Add queues one line. If too many wait it drops lines in the middle, because the first and last lines matter most. It does not block.
+// Add queues one line. If too many wait it drops lines in the middle, because the first and last lines matter most. It
+// does not block.
 func (s *Source) Add(level Level, output string) {
 	q := s.queue
 	q.mu.Lock()
@@ -95,8 +97,8 @@ func (s *Source) Add(level Level, output string) {
 	q.wake.Poke()
 }
 
-// drop makes room. It drops a quarter of the lines at once, so that it is rarely needed, after the existing gap or else in the middle.
-// Called with mu held.
+// drop makes room. It drops a quarter of the lines at once, so that it is rarely needed, after the existing gap or else
+// in the middle. Called with mu held.
 func (s *Source) drop() {
 	if s.dropped == 0 {
 		s.gap = s.inFlight + (len(s.pending)-s.inFlight)/2
@@ -109,7 +111,8 @@ func (s *Source) drop() {
 	s.dropped += n
 }
 
-// reportDropped inserts a line with the number of dropped lines in their place. Called with mu held while nothing is in flight.
+// reportDropped inserts a line with the number of dropped lines in their place. Called with mu held while nothing is in
+// flight.
 func (s *Source) reportDropped() {
 	if s.dropped == 0 || s.gap > 0 {
 		return
@@ -120,8 +123,8 @@ func (s *Source) reportDropped() {
 	s.dropped = 0
 }
 
-// Run sends lines until ctx ends or send fails, and returns the error. Lines without an acknowledgement stay for the next Run. Only one Run
-// may be active at a time.
+// Run sends lines until ctx ends or send fails, and returns the error. Lines without an acknowledgement stay for the
+// next Run. Only one Run may be active at a time.
 func (q *Queue) Run(ctx context.Context, send Send) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -157,8 +160,8 @@ func (q *Queue) Run(ctx context.Context, send Send) error {
 	}
 }
 
-// first returns the source whose turn it is, or nil if nothing may be sent now; rest is then how long the next source must wait, 0 if no
-// line waits. Sources take turns. Flush ignores the slow pace.
+// first returns the source whose turn it is, or nil if nothing may be sent now; rest is then how long the next source
+// must wait, 0 if no line waits. Sources take turns. Flush ignores the slow pace.
 func (q *Queue) first() (source *Source, rest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,7 +218,8 @@ func (q *Queue) sendBatch(ctx context.Context, s *Source, send Send) error {
 	return nil
 }
 
-// batch numbers and copies the first lines that fit into one call. It repeats an unanswered batch unchanged. Called with mu held.
+// batch numbers and copies the first lines that fit into one call. It repeats an unanswered batch unchanged. Called
+// with mu held.
 func (s *Source) batch() []Line {
 	if s.inFlight > 0 {
 		return slices.Clone(s.pending[:s.inFlight])

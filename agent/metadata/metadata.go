@@ -1,5 +1,5 @@
-// Package metadata keeps a template's metadata values fresh while they are watched; without watchers no script runs. The latest values stay
-// in memory, and the next watcher receives them at once.
+// Package metadata keeps a template's metadata values fresh while they are watched; without watchers no script runs.
+// The latest values stay in memory, and the next watcher receives them at once.
 //
 // It knows neither the server nor how scripts are run.
 package metadata
@@ -74,7 +74,8 @@ func New(log *slog.Logger, run Run) *Collector {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Collector{run: run, log: log, slots: make(chan struct{}, together), values: make(map[string]Value), watchers: make(map[*watcher]struct{})}
+	c := &Collector{run: run, log: log, slots: make(chan struct{}, together), values: make(map[string]Value),
+		watchers: make(map[*watcher]struct{})}
 	c.life, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -174,7 +175,8 @@ func (c *Collector) start() {
 	}
 }
 
-// keep runs one item's script at its interval until ctx ends. It does not run the script while the value is still fresh.
+// keep runs one item's script at its interval until ctx ends. It does not run the script while the value is still
+// fresh.
 func (c *Collector) keep(ctx context.Context, item Item, last time.Time) {
 	for first := true; ; first = false {
 		if pause := time.Until(last.Add(item.Interval)); !last.IsZero() && pause > 0 {

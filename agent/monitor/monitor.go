@@ -1,8 +1,8 @@
-// Package monitor watches how full a workspace's memory and volumes are, and decides when each has passed its threshold. It stays silent
-// until that changes. It knows neither the server nor how a resource is measured.
+// Package monitor watches how full a workspace's memory and volumes are, and decides when each has passed its
+// threshold. It stays silent until that changes. It knows neither the server nor how a resource is measured.
 //
-// A resource passes its threshold, and falls below it, only after three samples in a row agree, and it falls below it only with a distance.
-// So a value near the threshold does not go back and forth:
+// A resource passes its threshold, and falls below it, only after three samples in a row agree, and it falls below it
+// only with a distance. So a value near the threshold does not go back and forth:
 //
 //	      3 samples at or above the threshold
 //	   ┌──────────────────────────────────────────▶┐
@@ -10,8 +10,8 @@
 //	   └◀──────────────────────────────────────────┘
 //	      3 samples more than 5 points below it
 //
-// A sample that cannot be taken ends the row. The server stores the states, and gives them back with the manifest and in its answers
-// (Adopt), so that a restart of the agent or the server neither repeats nor loses a change.
+// A sample that cannot be taken ends the row. The server stores the states, and gives them back with the manifest and
+// in its answers (Adopt), so that a restart of the agent or the server neither repeats nor loses a change.
 package monitor
 
 import (
@@ -61,7 +61,8 @@ type Watcher struct {
 	waiting map[string]chan struct{}
 }
 
-// New returns a watcher. measure may block for as long as a file system does not answer. An interval of 0 means Interval.
+// New returns a watcher. measure may block for as long as a file system does not answer. An interval of 0 means
+// Interval.
 func New(log *slog.Logger, interval time.Duration, measure func(volume string) (percent float64, err error)) *Watcher {
 	if interval == 0 {
 		interval = Interval
@@ -69,8 +70,9 @@ func New(log *slog.Logger, interval time.Duration, measure func(volume string) (
 	return &Watcher{log: log, interval: interval, measure: measure, waiting: map[string]chan struct{}{}}
 }
 
-// Watch takes samples until ctx ends, and reports the levels of all resources when one of them has passed its threshold or fallen below
-// it. It replaces the resources of an earlier call, which the caller must have ended. Without resources it returns at once.
+// Watch takes samples until ctx ends, and reports the levels of all resources when one of them has passed its threshold
+// or fallen below it. It replaces the resources of an earlier call, which the caller must have ended. Without resources
+// it returns at once.
 func (w *Watcher) Watch(ctx context.Context, resources []Resource, report func([]Level)) {
 	gauges := make([]*gauge, len(resources))
 	for i, r := range resources {

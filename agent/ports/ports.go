@@ -1,8 +1,8 @@
 // Package ports lists the TCP ports on which programs of a workspace listen. It asks the kernel and nothing else.
 //
-// On Unix, a workspace may share the network of its host, as processes on the provisioner's host do. Programs of the workspace are then those that
-// the agent sees in /proc, and a port belongs to the workspace if one of them runs under the account of its socket. In a container or a
-// virtual machine the agent sees all programs.
+// On Unix, a workspace may share the network of its host, as processes on the provisioner's host do. Programs of the
+// workspace are then those that the agent sees in /proc, and a port belongs to the workspace if one of them runs under
+// the account of its socket. In a container or a virtual machine the agent sees all programs.
 // github.com/prometheus/procfs would do the same on Linux and add 100 kB to the slim binary.
 package ports
 

@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// Listening returns the workspace's TCP ports that are reachable on the loopback interface, ordered by number. It reads the file
-// descriptors of all processes of this account.
+// Listening returns the workspace's TCP ports that are reachable on the loopback interface, ordered by number. It reads
+// the file descriptors of all processes of this account.
 func Listening() ([]Port, error) { return listening("/proc") }
 
 func listening(proc string) ([]Port, error) {
@@ -59,8 +59,8 @@ type socket struct {
 // stateListen is TCP_LISTEN of the kernel's include/net/tcp_states.h.
 const stateListen = "0A"
 
-// parse parses a table in the format of /proc/net/tcp: number, local address, remote address, state, …; the eighth field is the
-// user id, the tenth the inode.
+// parse parses a table in the format of /proc/net/tcp: number, local address, remote address, state, …; the eighth
+// field is the user id, the tenth the inode.
 func parse(r io.Reader, sockets map[uint64]socket) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -84,7 +84,8 @@ func parse(r io.Reader, sockets map[uint64]socket) error {
 	return lines.Err()
 }
 
-// parseAddr parses an address such as "0100007F:1F90": words of four bytes in the machine's order, little endian on our platforms.
+// parseAddr parses an address such as "0100007F:1F90": words of four bytes in the machine's order, little endian on our
+// platforms.
 func parseAddr(text string) (netip.AddrPort, bool) {
 	host, port, ok := strings.Cut(text, ":")
 	n, err := strconv.ParseUint(port, 16, 16)
@@ -99,8 +100,8 @@ func parseAddr(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok
 }
 
-// visible maps sockets to the names of the programs that have them open, which it knows of processes that this account may inspect, and
-// returns the accounts of all processes that it sees.
+// visible maps sockets to the names of the programs that have them open, which it knows of processes that this account
+// may inspect, and returns the accounts of all processes that it sees.
 func visible(proc string, sockets map[uint64]socket) (programs map[uint64]string, accounts map[uint32]bool) {
 	programs, accounts = map[uint64]string{}, map[uint32]bool{}
 	processes, err := os.ReadDir(proc)
@@ -139,7 +140,8 @@ func visible(proc string, sockets map[uint64]socket) (programs map[uint64]string
 	return programs, accounts
 }
 
-// effectiveAccount returns the effective user id in the text of /proc/PID/status, whose line "Uid:" has the real one before it.
+// effectiveAccount returns the effective user id in the text of /proc/PID/status, whose line "Uid:" has the real one
+// before it.
 func effectiveAccount(status string) (uint32, bool) {
 	for line := range strings.Lines(status) {
 		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {

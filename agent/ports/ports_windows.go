@@ -53,7 +53,8 @@ func read(family int) ([]byte, error) {
 	table := make([]byte, 4<<10)
 	for range tableTries {
 		size := uint32(len(table))
-		code, _, _ := getExtendedTCPTable.Call(uintptr(unsafe.Pointer(&table[0])), uintptr(unsafe.Pointer(&size)), 0, uintptr(family), listeners, 0)
+		code, _, _ := getExtendedTCPTable.Call(uintptr(unsafe.Pointer(&table[0])), uintptr(unsafe.Pointer(&size)), 0,
+			uintptr(family), listeners, 0)
 		switch err := windows.Errno(code); {
 		case code == 0:
 			return table, nil

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children starts processes on behalf of a process that also reaps every orphan. Waiting for any child steals the exit statuses that
-// os/exec waits for, so such a process must start all its children with Start. Make one per process, and close it.
+// Children starts processes on behalf of a process that also reaps every orphan. Waiting for any child steals the exit
+// statuses that os/exec waits for, so such a process must start all its children with Start. Make one per process, and
+// close it.
 type Children struct {
 	signals chan os.Signal
 	done    chan struct{}
@@ -21,15 +22,16 @@ type Children struct {
 	waiting map[int]chan syscall.WaitStatus
 }
 
-// NewChildren starts reaping. It makes this process inherit the orphans of its descendants, even if it is not the first process of its PID
-// namespace.
+// NewChildren starts reaping. It makes this process inherit the orphans of its descendants, even if it is not the first
+// process of its PID namespace.
 func NewChildren() (*Children, error) {
 	if os.Getpid() != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, fmt.Errorf("become the reaper of orphans: %w", err)
 		}
 	}
-	c := &Children{signals: make(chan os.Signal, 1), done: make(chan struct{}), waiting: make(map[int]chan syscall.WaitStatus)}
+	c := &Children{signals: make(chan os.Signal, 1), done: make(chan struct{}),
+		waiting: make(map[int]chan syscall.WaitStatus)}
 	signal.Notify(c.signals, syscall.SIGCHLD)
 	go func() {
 		defer close(c.done)
@@ -41,7 +43,9 @@ func NewChildren() (*Children, error) {
 }
 
 // Start starts a process, as terminal.Launch describes. exited receives one value.
-func (c *Children) Start(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error) {
+func (c *Children) Start(
+	path string, args []string, attr *os.ProcAttr,
+) (pid int, exited <-chan syscall.WaitStatus, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, err := os.StartProcess(path, args, attr)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Console is a pseudo console (ConPTY), the terminal of a program: what is written to In are its keys, and Out is its screen as a stream with
-// escape sequences. The caller must call HangUp or End, and then Close.
+// Console is a pseudo console (ConPTY), the terminal of a program: what is written to In are its keys, and Out is its
+// screen as a stream with escape sequences. The caller must call HangUp or End, and then Close.
 type Console struct {
 	In, Out *os.File
 
@@ -32,7 +32,8 @@ func NewConsole(columns, rows uint16) (*Console, error) {
 	}
 	defer outWrite.Close()
 	c := &Console{In: inWrite, Out: outRead}
-	if err := windows.CreatePseudoConsole(coord(columns, rows), windows.Handle(inRead.Fd()), windows.Handle(outWrite.Fd()), 0, &c.handle); err != nil {
+	if err := windows.CreatePseudoConsole(coord(columns, rows), windows.Handle(inRead.Fd()),
+		windows.Handle(outWrite.Fd()), 0, &c.handle); err != nil {
 		return nil, errors.Join(fmt.Errorf("create pseudo console: %w", err), inWrite.Close(), outRead.Close())
 	}
 	return c, nil
@@ -59,8 +60,8 @@ func (c *Console) Resize(columns, rows uint16) error {
 	return windows.ResizePseudoConsole(c.handle, coord(columns, rows))
 }
 
-// End ends the console after its program: Out then ends after what was printed, and must be read meanwhile, because some versions of Windows wait
-// for that.
+// End ends the console after its program: Out then ends after what was printed, and must be read meanwhile, because
+// some versions of Windows wait for that.
 func (c *Console) End() {
 	c.mu.Lock()
 	ended := c.ended
@@ -71,7 +72,8 @@ func (c *Console) End() {
 	}
 }
 
-// HangUp ends the console, which asks its programs to end, and ends those that do not within some seconds. What they still print is lost.
+// HangUp ends the console, which asks its programs to end, and ends those that do not within some seconds. What they
+// still print is lost.
 func (c *Console) HangUp() {
 	c.Out.Close() // else the console would wait for a reader
 	c.End()

@@ -8,8 +8,10 @@ import (
 
 // internal lists the agent's own variables, which no process that it starts may see. A trailing * matches any rest.
 var internal = []string{
-	"CODER_AGENT_TOKEN*", "CODER_AGENT_AUTH", "CODER_AGENT_CHILD*", "CODER_AGENT_STATE_DIR", "CODER_AGENT_PROGRAM_DIR", "CODER_AGENT_LOG_DIR",
-	"CODER_PROVISIONER_*", "CODER_SESSION_TOKEN", "CODER_PG_*", "GOMEMLIMIT", "GOGC", "GODEBUG", "TS_DEBUG_*", "NOTIFY_SOCKET",
+	"CODER_AGENT_TOKEN*", "CODER_AGENT_AUTH", "CODER_AGENT_CHILD*", "CODER_AGENT_STATE_DIR", "CODER_AGENT_PROGRAM_DIR",
+	"CODER_AGENT_LOG_DIR",
+	"CODER_PROVISIONER_*", "CODER_SESSION_TOKEN", "CODER_PG_*", "GOMEMLIMIT", "GOGC", "GODEBUG", "TS_DEBUG_*",
+	"NOTIFY_SOCKET",
 }
 
 // Internal reports whether name is one of the agent's own variables.
@@ -63,8 +65,8 @@ func isNameByte(c byte, first bool) bool {
 	return letter || !first && '0' <= c && c <= '9'
 }
 
-// Env is an ordered set of variables: a later Set replaces an earlier one. Where the system ignores case in names, so does Env. The zero value is
-// ready.
+// Env is an ordered set of variables: a later Set replaces an earlier one. Where the system ignores case in names, so
+// does Env. The zero value is ready.
 type Env struct {
 	index map[string]int
 	list  []string
@@ -114,8 +116,8 @@ func (e *Env) Get(name string) (string, bool) {
 // List returns the environment in the form of os/exec. The caller may keep it.
 func (e *Env) List() []string { return slices.Clone(e.list) }
 
-// Expand replaces $NAME and ${NAME} of variables that are set, and leaves every other dollar sign alone: templates write
-// "$HOME/bin:$PATH", but a password may contain a dollar sign.
+// Expand replaces $NAME and ${NAME} of variables that are set, and leaves every other dollar sign alone: templates
+// write "$HOME/bin:$PATH", but a password may contain a dollar sign.
 func (e *Env) Expand(s string) string {
 	if strings.IndexByte(s, '$') < 0 {
 		return s
@@ -134,12 +136,13 @@ func (e *Env) Expand(s string) string {
 	return out.String()
 }
 
-// unsetLists are the values of lists of folders that mean the same as an unset variable: the XDG Base Directory Specification's, and for man and
-// info an empty element.
-var unsetLists = map[string]string{"XDG_DATA_DIRS": "/usr/local/share:/usr/share", "XDG_CONFIG_DIRS": "/etc/xdg", "MANPATH": "", "INFOPATH": ""}
+// unsetLists are the values of lists of folders that mean the same as an unset variable: the XDG Base Directory
+// Specification's, and for man and info an empty element.
+var unsetLists = map[string]string{"XDG_DATA_DIRS": "/usr/local/share:/usr/share", "XDG_CONFIG_DIRS": "/etc/xdg",
+	"MANPATH": "", "INFOPATH": ""}
 
-// ExpandList is Expand for the value of a variable that may be a list that contains the variable's value so far, as in "$PATH:/opt/bin". If the
-// variable is not set, that part is what unset means, or is left out.
+// ExpandList is Expand for the value of a variable that may be a list that contains the variable's value so far, as in
+// "$PATH:/opt/bin". If the variable is not set, that part is what unset means, or is left out.
 func (e *Env) ExpandList(name, value string) string {
 	if set, _ := e.Get(name); set != "" {
 		return e.Expand(value)

@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// Guard returns an error if another account could have made path, or can replace it: because it lies below a folder in which everyone may
-// create files, such as /tmp, and is not this account's. What does not exist is no problem, and neither are other accounts' folders
-// elsewhere, which the caller chose by giving the path. path must be absolute.
+// Guard returns an error if another account could have made path, or can replace it: because it lies below a folder in
+// which everyone may create files, such as /tmp, and is not this account's. What does not exist is no problem, and
+// neither are other accounts' folders elsewhere, which the caller chose by giving the path. path must be absolute.
 func Guard(path string) error {
 	if err := guardNames(path); err != nil {
 		return err

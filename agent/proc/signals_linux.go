@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// isIgnored returns a function that reports whether this process ignores a signal. It asks the kernel (proc(5)), because the runtime knows
-// only some.
+// isIgnored returns a function that reports whether this process ignores a signal. It asks the kernel (proc(5)),
+// because the runtime knows only some.
 func isIgnored() func(syscall.Signal) bool {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -23,8 +23,8 @@ type Spec struct {
 	Console *Console    // instead of Files
 }
 
-// Process is a program with everything that it starts: a job object holds them together. Programs of one that has ended keep running, as on
-// other systems, until Kill.
+// Process is a program with everything that it starts: a job object holds them together. Programs of one that has ended
+// keep running, as on other systems, until Kill.
 type Process struct {
 	Pid    int
 	handle windows.Handle
@@ -89,7 +89,8 @@ func create(spec Spec, path, line, dir, env *uint16) (*windows.ProcessInformatio
 	flags := uint32(windows.CREATE_SUSPENDED | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT)
 	if spec.Console != nil {
 		console := spec.Console.handle
-		err = attributes.Update(windows.PROC_THREAD_ATTRIBUTE_PSEUDOCONSOLE, *(*unsafe.Pointer)(unsafe.Pointer(&console)), unsafe.Sizeof(console))
+		err = attributes.Update(windows.PROC_THREAD_ATTRIBUTE_PSEUDOCONSOLE,
+			*(*unsafe.Pointer)(unsafe.Pointer(&console)), unsafe.Sizeof(console))
 	} else {
 		flags |= windows.CREATE_NO_WINDOW // a console of its own: Ctrl-C at the agent's does not reach it
 		var handles [3]windows.Handle
@@ -101,20 +102,23 @@ func create(spec Spec, path, line, dir, env *uint16) (*windows.ProcessInformatio
 		}()
 		if err == nil {
 			start.StdInput, start.StdOutput, start.StdErr = handles[0], handles[1], handles[2]
-			err = attributes.Update(windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST, unsafe.Pointer(&handles[0]), unsafe.Sizeof(handles))
+			err = attributes.Update(windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST, unsafe.Pointer(&handles[0]),
+				unsafe.Sizeof(handles))
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	info := new(windows.ProcessInformation)
-	if err := windows.CreateProcess(path, line, nil, nil, spec.Console == nil, flags, env, dir, &start.StartupInfo, info); err != nil {
+	if err := windows.CreateProcess(path, line, nil, nil, spec.Console == nil, flags, env, dir, &start.StartupInfo,
+		info); err != nil {
 		return nil, err
 	}
 	return info, nil
 }
 
-// inheritable returns duplicates of files that a child can have. The caller must close those that are not 0, even after an error.
+// inheritable returns duplicates of files that a child can have. The caller must close those that are not 0, even after
+// an error.
 func inheritable(files [3]*os.File) (handles [3]windows.Handle, err error) {
 	self := windows.CurrentProcess()
 	for i, f := range files {
@@ -126,14 +130,16 @@ func inheritable(files [3]*os.File) (handles [3]windows.Handle, err error) {
 			defer null.Close()
 			f = null
 		}
-		if err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &handles[i], 0, true, windows.DUPLICATE_SAME_ACCESS); err != nil {
+		if err := windows.DuplicateHandle(self, windows.Handle(f.Fd()), self, &handles[i], 0, true,
+			windows.DUPLICATE_SAME_ACCESS); err != nil {
 			return handles, fmt.Errorf("pass file on: %w", err)
 		}
 	}
 	return handles, nil
 }
 
-// commandLine joins arguments as C programs split them. cmd.exe splits nothing: what follows its /c is the command as it is.
+// commandLine joins arguments as C programs split them. cmd.exe splits nothing: what follows its /c is the command as
+// it is.
 func commandLine(path string, args []string) string {
 	last := len(args) - 1
 	raw := last > 0 && strings.EqualFold(args[last-1], "/c") && shellKind(path) == "cmd"

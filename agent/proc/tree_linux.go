@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// SignalSession sends sig to every process of the session that leader began with setsid, also those in process groups of
-// their own (jobs of an interactive shell).
+// SignalSession sends sig to every process of the session that leader began with setsid, also those in process groups
+// of their own (jobs of an interactive shell).
 func SignalSession(leader int, sig syscall.Signal) error {
 	if leader <= 1 {
 		return signalGroup(leader, sig) // which refuses
@@ -41,8 +41,8 @@ func SignalSession(leader int, sig syscall.Signal) error {
 // killFor bounds KillSession.
 const killFor = 5 * time.Second
 
-// KillSession kills every process of the session that leader began, repeatedly because they may fork, until none is left or five seconds
-// have passed.
+// KillSession kills every process of the session that leader began, repeatedly because they may fork, until none is
+// left or five seconds have passed.
 func KillSession(leader int) error {
 	for began := time.Now(); ; {
 		if err := SignalSession(leader, syscall.SIGKILL); err != nil {
@@ -82,8 +82,8 @@ func isZombie(pid int) bool {
 	return err != nil || end < 0 || len(stat) < end+3 || stat[end+2] == 'Z' || stat[end+2] == 'X'
 }
 
-// groupAndSession reads the process group and session of pid from its stat line, whose second field is the program's name in
-// parentheses and may hold anything.
+// groupAndSession reads the process group and session of pid from its stat line, whose second field is the program's
+// name in parentheses and may hold anything.
 func groupAndSession(pid int) (group, session int, ok bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -104,8 +104,8 @@ func groupAndSession(pid int) (group, session int, ok bool) {
 
 const oomStep = 100 // of a scale of 1000
 
-// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent (before Protect) when memory runs out. Raising
-// the score needs no privilege.
+// PreferAsVictim makes the process pid, and what it starts, a likelier victim than the agent (before Protect) when
+// memory runs out. Raising the score needs no privilege.
 func PreferAsVictim(pid int) error {
 	base, err := oomBase()
 	if err != nil {

@@ -14,8 +14,8 @@ type User struct {
 	Shell string
 }
 
-// Directory resolves the folder in which sessions start: empty and ~ mean home, variables of env are expanded, and a relative path is below
-// home. The folder need not exist.
+// Directory resolves the folder in which sessions start: empty and ~ mean home, variables of env are expanded, and a
+// relative path is below home. The folder need not exist.
 func (u User) Directory(dir string, env *Env) string {
 	dir = env.Expand(dir)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// CurrentUser returns the account of this process. Fields missing from passwd (containers run under ids that no file lists) come from the
-// environment, or else from defaults that every system has.
+// CurrentUser returns the account of this process. Fields missing from passwd (containers run under ids that no file
+// lists) come from the environment, or else from defaults that every system has.
 func CurrentUser() User {
 	u := User{UID: os.Getuid(), GID: os.Getgid()}
 	if entry, err := lookupPasswd("/etc/passwd", u.UID); err == nil {
@@ -30,8 +30,8 @@ func CurrentUser() User {
 	return u
 }
 
-// usableShell reports whether a shell runs commands. The shells of service accounts refuse every sign-in, but an agent that
-// runs as such an account does so on purpose.
+// usableShell reports whether a shell runs commands. The shells of service accounts refuse every sign-in, but an agent
+// that runs as such an account does so on purpose.
 func usableShell(path string) bool {
 	switch filepath.Base(path) {
 	case "nologin", "false":

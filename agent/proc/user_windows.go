@@ -12,7 +12,8 @@ import (
 // CurrentUser returns the account of this process.
 func CurrentUser() User {
 	u := User{Name: firstOf(os.Getenv("USERNAME"), "user"), UID: os.Getuid(), GID: os.Getgid(), Shell: defaultShell()}
-	// The template's HOME takes precedence: several workspaces may share an account. One of another system, such as /c/Users/ann, does not count.
+	// The template's HOME takes precedence: several workspaces may share an account. One of another system, such as
+	// /c/Users/ann, does not count.
 	if home := os.Getenv("HOME"); filepath.IsAbs(home) {
 		u.Home = existingDir(home)
 	}
@@ -22,9 +23,11 @@ func CurrentUser() User {
 
 func systemDrive() string { return firstOf(os.Getenv("SystemDrive"), "C:") + `\` }
 
-// defaultShell returns the shell that $SHELL names, or else the one that the machine's administrator chose for OpenSSH, or else PowerShell.
+// defaultShell returns the shell that $SHELL names, or else the one that the machine's administrator chose for OpenSSH,
+// or else PowerShell.
 func defaultShell() string {
-	for _, name := range []string{os.Getenv("SHELL"), opensshShell(), "powershell.exe", os.Getenv("ComSpec"), "cmd.exe"} {
+	for _, name := range []string{os.Getenv("SHELL"), opensshShell(), "powershell.exe", os.Getenv("ComSpec"),
+		"cmd.exe"} {
 		if name == "" {
 			continue
 		}
@@ -65,19 +68,21 @@ func LoginArgs(shell string) []string {
 	return []string{shell, "-l"}
 }
 
-// CommandArgs returns the arguments with which a shell runs a command. PowerShell would end with status 1 for every failure: it is told to end
-// with that of the program that ran last.
+// CommandArgs returns the arguments with which a shell runs a command. PowerShell would end with status 1 for every
+// failure: it is told to end with that of the program that ran last.
 func CommandArgs(shell, command string) []string {
 	switch shellKind(shell) {
 	case "cmd":
 		return []string{shell, "/d", "/s", "/c", command}
 	case "powershell", "pwsh":
-		return []string{shell, "-NoLogo", "-Command", command + "\nif (-not $?) { if ($LASTEXITCODE) { exit $LASTEXITCODE }; exit 1 }"}
+		return []string{shell, "-NoLogo", "-Command",
+			command + "\nif (-not $?) { if ($LASTEXITCODE) { exit $LASTEXITCODE }; exit 1 }"}
 	}
 	return []string{shell, "-c", command}
 }
 
-// SetAccount sets the variables that describe the account. HOME is for programs that come from other systems, such as git.
+// SetAccount sets the variables that describe the account. HOME is for programs that come from other systems, such as
+// git.
 func (u User) SetAccount(env *Env) {
 	env.Set("HOME", u.Home)
 	env.Set("USERPROFILE", u.Home)

@@ -61,8 +61,8 @@ func fileName(s Script) string { return s.ID.String() }
 
 func fileText(s Script) []byte { return []byte(unixLines(s.Text)) }
 
-// unixLines returns a script from Windows, whose first line ends with \r\n, as interpreters need it. Others stay as they are: in them a \r is
-// a user's data.
+// unixLines returns a script from Windows, whose first line ends with \r\n, as interpreters need it. Others stay as
+// they are: in them a \r is a user's data.
 func unixLines(text string) string {
 	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
 	if !strings.HasSuffix(line, "\r") {
@@ -90,10 +90,10 @@ func interpreter(text, shell string) []string {
 	return fields
 }
 
-// openLog opens a log file to append to, and makes it and its folder if necessary. Every account of the machine may write to /tmp, where
-// most log files are: openLog refuses what another account has put there, which could be a link to a file of this account's, be readable
-// by others, or be a pipe without a reader. The kernel refuses some of that where fs.protected_symlinks, protected_regular and
-// protected_fifos say so.
+// openLog opens a log file to append to, and makes it and its folder if necessary. Every account of the machine may
+// write to /tmp, where most log files are: openLog refuses what another account has put there, which could be a link to
+// a file of this account's, be readable by others, or be a pipe without a reader. The kernel refuses some of that where
+// fs.protected_symlinks, protected_regular and protected_fifos say so.
 func openLog(path string) (*os.File, error) {
 	if err := proc.Guard(path); err != nil {
 		return nil, err

@@ -63,8 +63,9 @@ func (p *program) terminate() { _ = p.kill() } // the caller calls kill again
 
 func (p *program) kill() error { return p.process.Kill(exitTerminated) }
 
-// interpreter returns the program that the first line (#!) of a script names, with its arguments, or else PowerShell. Of a path that only other
-// systems have, such as /bin/bash or /usr/bin/env bash, it returns the program's name, which PATH finds.
+// interpreter returns the program that the first line (#!) of a script names, with its arguments, or else PowerShell.
+// Of a path that only other systems have, such as /bin/bash or /usr/bin/env bash, it returns the program's name, which
+// PATH finds.
 func interpreter(text, shell string) (name string, args []string) {
 	name = "powershell"
 	if kind(shell) == "pwsh" {
@@ -115,8 +116,9 @@ func fileName(s Script) string {
 	return s.ID.String()
 }
 
-// fileText returns a script as its interpreter reads it: PowerShell 5.1 takes a text without a byte order mark for one of the system's code page,
-// cmd.exe finds labels only in lines that end with \r\n and would run the first line, and others run on Unix, too.
+// fileText returns a script as its interpreter reads it: PowerShell 5.1 takes a text without a byte order mark for one
+// of the system's code page, cmd.exe finds labels only in lines that end with \r\n and would run the first line, and
+// others run on Unix, too.
 func fileText(s Script) []byte {
 	text := strings.ReplaceAll(s.Text, "\r\n", "\n")
 	switch name, _ := interpreter(s.Text, ""); kind(name) {

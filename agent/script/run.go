@@ -34,8 +34,8 @@ type run struct {
 	copied  chan struct{}
 }
 
-// Run runs a script until it ends, reaches its time limit, or ctx ends, which counts as reaching the limit. Programs that it leaves in the
-// background keep running, and Run's reader still receives their output.
+// Run runs a script until it ends, reaches its time limit, or ctx ends, which counts as reaching the limit. Programs
+// that it leaves in the background keep running, and Run's reader still receives their output.
 func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	result := Result{Script: s.ID, Started: time.Now()}
 	if s.Timeout > 0 {
@@ -46,20 +46,22 @@ func (r *Runner) Run(ctx context.Context, s Script, env Environment) Result {
 	x, err := r.start(s, env)
 	if err != nil {
 		result.Ended, result.ExitCode, result.Err = time.Now(), exitNotStarted, err
-		r.report(s, fmt.Sprintf("The script could not be started: %v\n", disk.Explain(err, workspacesDisk, r.opts.StateDir)))
+		r.report(s, fmt.Sprintf("The script could not be started: %v\n",
+			disk.Explain(err, workspacesDisk, r.opts.StateDir)))
 		return result
 	}
 	result.TimedOut = r.wait(ctx, x)
 	result.Ended = time.Now()
 	result.ExitCode = x.program.exitCode()
 	if result.TimedOut {
-		r.report(s, fmt.Sprintf("The script was ended after %s.\n", result.Ended.Sub(result.Started).Round(time.Second)))
+		r.report(s, fmt.Sprintf("The script was ended after %s.\n",
+			result.Ended.Sub(result.Started).Round(time.Second)))
 	}
 	return result
 }
 
-// Output runs a script as Run does and returns the first limit bytes of its stdout and stderr. It writes no log file. It fails if the script
-// does.
+// Output runs a script as Run does and returns the first limit bytes of its stdout and stderr. It writes no log file.
+// It fails if the script does.
 func (r *Runner) Output(ctx context.Context, s Script, env Environment, limit int) (string, error) {
 	out := &head{left: limit}
 	s.Output, s.noFile = out, true
@@ -102,7 +104,8 @@ func (r *Runner) start(s Script, env Environment) (*run, error) {
 	}
 	if err != nil {
 		r.log.Warn("cannot open script log", "err", err)
-		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n", disk.Explain(err, workspacesDisk, r.opts.LogDir)))
+		r.report(s, fmt.Sprintf("The log file could not be opened: %v\n",
+			disk.Explain(err, workspacesDisk, r.opts.LogDir)))
 	}
 
 	p, err := newProgram(s, env, path, vars)
@@ -157,7 +160,8 @@ func (x *run) copy(output io.Writer, log *os.File) {
 		defer log.Close()
 		sinks = append(sinks, &limitedFile{w: log, left: maxLogFile, failed: func(err error) {
 			if output != nil { // it does not fail
-				_, _ = fmt.Fprintf(output, "The log file %s lacks what follows: %v\n", log.Name(), disk.Explain(err, workspacesDisk))
+				_, _ = fmt.Fprintf(output, "The log file %s lacks what follows: %v\n", log.Name(),
+					disk.Explain(err, workspacesDisk))
 			}
 		}})
 	}
@@ -204,7 +208,8 @@ func (r *Runner) wait(ctx context.Context, x *run) (late bool) {
 	return late
 }
 
-// Close stops reading the output of programs in the background, and waits for running scripts: end the contexts of their Runs first.
+// Close stops reading the output of programs in the background, and waits for running scripts: end the contexts of
+// their Runs first.
 func (r *Runner) Close() error {
 	r.mu.Lock()
 	r.closed = true

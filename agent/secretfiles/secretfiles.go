@@ -22,8 +22,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/usersecret"
 )
 
-// Files keeps the files of the owner's secrets: it writes them when a manifest has them, and removes them when one has them no
-// longer. It records what it wrote, so that it never removes or replaces a file that someone else has written. One goroutine uses it.
+// Files keeps the files of the owner's secrets: it writes them when a manifest has them, and removes them when one has
+// them no longer. It records what it wrote, so that it never removes or replaces a file that someone else has written.
+// One goroutine uses it.
 type Files struct {
 	home   string
 	record string // path of the record; "" for none
@@ -34,7 +35,8 @@ type Files struct {
 	wrote map[string][]string
 }
 
-// Open reads from the file record what an earlier agent wrote. If record is empty, this one does not record what it writes either.
+// Open reads from the file record what an earlier agent wrote. If record is empty, this one does not record what it
+// writes either.
 func Open(home, record string, log *slog.Logger) *Files {
 	f := &Files{home: home, record: record, log: log, now: time.Now, wrote: map[string][]string{}}
 	if record == "" {
@@ -56,8 +58,8 @@ func Open(home, record string, log *slog.Logger) *Files {
 	return f
 }
 
-// Apply makes the files those of a manifest's secrets. A file that cannot be written or removed is logged, and tried again with the next
-// manifest.
+// Apply makes the files those of a manifest's secrets. A file that cannot be written or removed is logged, and tried
+// again with the next manifest.
 func (f *Files) Apply(secrets []*agentpb.Secret) {
 	want := map[string]*agentpb.Secret{}
 	for _, s := range secrets {
@@ -129,8 +131,8 @@ func (f *Files) remove(root *os.Root, rel string) error {
 	return root.Remove(rel)
 }
 
-// write puts a value into a file that only this account can read, completely or not at all. A file that the agent did not write is moved
-// aside first.
+// write puts a value into a file that only this account can read, completely or not at all. A file that the agent did
+// not write is moved aside first.
 func (f *Files) write(root *os.Root, rel string, value []byte) error {
 	digest := sha256.Sum256(value)
 	after := hex.EncodeToString(digest[:])
@@ -183,8 +185,8 @@ func replace(root *os.Root, rel string, value []byte) (err error) {
 	return root.Rename(temp, rel)
 }
 
-// fileSum returns the SHA-256 of a regular file. It returns "", which is no sum, for a symbolic link and for a file that is too large to
-// be a secret.
+// fileSum returns the SHA-256 of a regular file. It returns "", which is no sum, for a symbolic link and for a file
+// that is too large to be a secret.
 func fileSum(root *os.Root, rel string) (string, error) {
 	info, err := root.Lstat(rel)
 	switch {

@@ -101,8 +101,8 @@ func Serve(conn net.Conn) error {
 	return waitForEnd(conn)
 }
 
-// Run runs the client's side of one test on conn, and closes it. progress, if not nil, is called about every half second with the result so
-// far.
+// Run runs the client's side of one test on conn, and closes it. progress, if not nil, is called about every half
+// second with the result so far.
 func Run(ctx context.Context, conn net.Conn, req Request, progress func(Result)) (Result, error) {
 	defer conn.Close()
 	line, err := json.Marshal(req)

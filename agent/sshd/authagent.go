@@ -8,9 +8,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/scratch"
 )
 
-// agentForward is a socket in the workspace that leads to the client's SSH agent. Its folder is private, so only the workspace's account can
-// reach it. As with OpenSSH's server, the sessions of a connection share it, and it lives as long as the connection: a program that outlives its
-// session, such as tmux, keeps it.
+// agentForward is a socket in the workspace that leads to the client's SSH agent. Its folder is private, so only the
+// workspace's account can reach it. As with OpenSSH's server, the sessions of a connection share it, and it lives as
+// long as the connection: a program that outlives its session, such as tmux, keeps it.
 type agentForward struct {
 	path     string
 	dir      *scratch.Folder

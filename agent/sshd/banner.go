@@ -12,8 +12,8 @@ import (
 // maxBanner is how many bytes of a message of the day the server shows.
 const maxBanner = 64 << 10
 
-// Banner returns the message of the day from a file, with a terminal's line ends. It returns nil if there is no file, or home has
-// .hushlogin.
+// Banner returns the message of the day from a file, with a terminal's line ends. It returns nil if there is no file,
+// or home has .hushlogin.
 func Banner(file, home string, log *slog.Logger) []byte {
 	if file == "" {
 		return nil

@@ -17,8 +17,8 @@ type conn struct {
 	done   chan struct{} // closed when the connection has ended
 	mux    *sshmux.Conn  // set before the first goroutine of this connection begins
 
-	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the server asked the client to
-	// open.
+	// channels holds a slot per served channel until its handler returns; opening holds one per channel that the server
+	// asked the client to open.
 	channels, opening chan struct{}
 
 	agent struct {
@@ -39,7 +39,8 @@ func newConn(s *Server, raw net.Conn) *conn {
 	}
 }
 
-// serve serves the connection. It returns when the connection and everything it started have ended, except processes that outlive a hangup.
+// serve serves the connection. It returns when the connection and everything it started have ended, except processes
+// that outlive a hangup.
 func (c *conn) serve() {
 	muxSet := make(chan struct{}) // closed when c.mux is set: a request may come with its first packet
 	c.mux = sshmux.New(c.raw, sshmux.Options{

@@ -107,8 +107,8 @@ func (c *conn) open(kind string, extra []byte, local net.Conn) {
 	c.join(channel, local.(duplex))
 }
 
-// acceptForwarded serves the connections of a remote forward's listener until it is closed. It closes those above the client's limit,
-// because they must not accumulate for a client that never answers.
+// acceptForwarded serves the connections of a remote forward's listener until it is closed. It closes those above the
+// client's limit, because they must not accumulate for a client that never answers.
 func (c *conn) acceptForwarded(l net.Listener, serve func(net.Conn)) {
 	for {
 		local, err := l.Accept()

@@ -31,8 +31,8 @@ type unixForward struct{ Path string }
 
 type forwardedUnix struct{ Path, Reserved string }
 
-// forwardTCP listens in the workspace for the client. As with GatewayPorts=clientspecified, the client names the interface;
-// "localhost" means loopback only.
+// forwardTCP listens in the workspace for the client. As with GatewayPorts=clientspecified, the client names the
+// interface; "localhost" means loopback only.
 func (c *conn) forwardTCP(payload []byte) (bool, []byte) {
 	var req tcpForward
 	if gossh.Unmarshal(payload, &req) != nil || req.Port > 65535 {
@@ -54,7 +54,8 @@ func (c *conn) forwardTCP(payload []byte) (bool, []byte) {
 	key := tcpKey(req.Host, port)
 	ok := c.listen(key, l, func(local net.Conn) {
 		origin := local.RemoteAddr().(*net.TCPAddr)
-		c.open("forwarded-tcpip", gossh.Marshal(forwardedTCP{req.Host, port, origin.IP.String(), uint32(origin.Port)}), local)
+		c.open("forwarded-tcpip", gossh.Marshal(forwardedTCP{req.Host, port, origin.IP.String(), uint32(origin.Port)}),
+			local)
 	})
 	if !ok || req.Port != 0 {
 		return ok, nil
@@ -97,7 +98,8 @@ func (c *conn) cancelForwardUnix(payload []byte) (bool, []byte) {
 
 func unixKey(path string) string { return "unix " + path }
 
-// listenUnix listens on a socket that only the account can use. It replaces a stale socket, on which no process listens.
+// listenUnix listens on a socket that only the account can use. It replaces a stale socket, on which no process
+// listens.
 func listenUnix(path string) (net.Listener, error) {
 	config := net.ListenConfig{Control: ownerOnly}
 	l, err := config.Listen(context.Background(), "unix", path)

@@ -28,7 +28,8 @@ const (
 	stdoutFile = 1 // index in process.ours
 
 	pipeSize = 256 << 10 // bytes; fewer switches between the program and the agent
-	// ptyQuiet is how long a terminal whose program has ended must be silent before it is closed, if the kernel does not end it.
+	// ptyQuiet is how long a terminal whose program has ended must be silent before it is closed, if the kernel does
+	// not end it.
 	ptyQuiet = 300 * time.Millisecond
 )
 
@@ -61,7 +62,8 @@ type process struct {
 
 // startProcess starts the program. The caller must call wait, on a goroutine that may live as long as the program.
 func startProcess(spec processSpec) (*process, error) {
-	cmd := &exec.Cmd{Path: spec.shell, Args: proc.CommandArgs(spec.shell, spec.command), Dir: proc.User{Home: spec.home}.Existing(spec.dir)}
+	cmd := &exec.Cmd{Path: spec.shell, Args: proc.CommandArgs(spec.shell, spec.command),
+		Dir: proc.User{Home: spec.home}.Existing(spec.dir)}
 	if spec.command == "" {
 		cmd.Args = proc.LoginArgs(spec.shell)
 	}
@@ -110,7 +112,8 @@ func (p *process) openPTY(spec processSpec) (theirs []*os.File, err error) {
 		return nil, fmt.Errorf("open terminal: %w", err)
 	}
 	theirs = []*os.File{ptmx, tty}
-	// The library's calls leave ptmx in blocking mode, in which a Read cannot be interrupted. The poller gets a duplicate.
+	// The library's calls leave ptmx in blocking mode, in which a Read cannot be interrupted. The poller gets a
+	// duplicate.
 	fd, err := unix.FcntlInt(ptmx.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return theirs, fmt.Errorf("open terminal: %w", err)
@@ -122,7 +125,8 @@ func (p *process) openPTY(spec processSpec) (theirs []*os.File, err error) {
 	master := os.NewFile(uintptr(fd), "ptmx")
 	p.ours, p.pty = []*os.File{master}, true
 	p.stdin, p.stdout = master, &terminalOutput{p, master}
-	if err := p.resize(windowChange{spec.pty.Columns, spec.pty.Rows, spec.pty.WidthPixels, spec.pty.HeightPx}); err != nil {
+	if err := p.resize(windowChange{spec.pty.Columns, spec.pty.Rows, spec.pty.WidthPixels,
+		spec.pty.HeightPx}); err != nil {
 		return theirs, fmt.Errorf("set terminal size: %w", err)
 	}
 	if err := setModes(tty, spec.pty.Modes); err != nil {
@@ -141,7 +145,8 @@ func (p *process) wait() {
 	close(p.exited)
 }
 
-// drain is called after the program has ended: it reads a terminal that other processes keep open only until it is silent.
+// drain is called after the program has ended: it reads a terminal that other processes keep open only until it is
+// silent.
 func (p *process) drain() {
 	if p.pty {
 		_ = p.ours[0].SetReadDeadline(time.Now().Add(ptyQuiet)) // fails only once it is closed
@@ -205,7 +210,8 @@ func (p *process) hangUp() {
 	})
 }
 
-// endOutput makes the program's next write to its standard output fail. A terminal cannot do that, so its program is hung up.
+// endOutput makes the program's next write to its standard output fail. A terminal cannot do that, so its program is
+// hung up.
 func (p *process) endOutput() {
 	if p.pty {
 		p.hangUp()
@@ -229,7 +235,8 @@ func (p *process) resize(win windowChange) error {
 	if !p.pty {
 		return nil
 	}
-	size := &unix.Winsize{Row: clamp(win.Rows), Col: clamp(win.Columns), Xpixel: clamp(win.WidthPixels), Ypixel: clamp(win.HeightPx)}
+	size := &unix.Winsize{Row: clamp(win.Rows), Col: clamp(win.Columns), Xpixel: clamp(win.WidthPixels),
+		Ypixel: clamp(win.HeightPx)}
 	return netio.Control(p.ours[0], func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
 }
 
@@ -240,7 +247,8 @@ func (p *process) isEnd(err error) bool {
 	return errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EIO)
 }
 
-// terminalOutput reads a terminal until no process has it open (EIO on Linux), or its program has ended and it is silent.
+// terminalOutput reads a terminal until no process has it open (EIO on Linux), or its program has ended and it is
+// silent.
 type terminalOutput struct {
 	p      *process
 	master *os.File

@@ -54,7 +54,8 @@ func startProcess(spec processSpec) (*process, error) {
 		args = proc.CommandArgs(spec.shell, spec.command)
 	}
 	p := &process{exited: make(chan struct{})}
-	start := proc.Spec{Path: spec.shell, Args: args, Dir: proc.User{Home: spec.home}.Existing(spec.dir), Env: spec.env.List()}
+	start := proc.Spec{Path: spec.shell, Args: args, Dir: proc.User{Home: spec.home}.Existing(spec.dir),
+		Env: spec.env.List()}
 	theirs, err := p.open(spec, &start)
 	if err == nil {
 		p.program, err = proc.Start(start)
@@ -127,7 +128,8 @@ func (p *process) status() exitStatus {
 	}
 }
 
-// signal interrupts the program like Ctrl-C, where it has a terminal, or ends it with everything that it started. The system has no other signals.
+// signal interrupts the program like Ctrl-C, where it has a terminal, or ends it with everything that it started. The
+// system has no other signals.
 func (p *process) signal(sig syscall.Signal) error {
 	if p.ended.Load() {
 		return os.ErrProcessDone
@@ -152,7 +154,8 @@ func (p *process) hangUp() {
 	})
 }
 
-// endOutput makes the program's next write to its standard output fail. A terminal cannot do that, so its program is hung up.
+// endOutput makes the program's next write to its standard output fail. A terminal cannot do that, so its program is
+// hung up.
 func (p *process) endOutput() {
 	if p.pty {
 		p.hangUp()

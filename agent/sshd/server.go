@@ -36,8 +36,8 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 	// Environment is called once per session. It must not block.
 	Environment func() Environment
-	// Session is called for every program that the server starts, with its connection and the variables that the client sent; the returned function is called
-	// when the program has ended. If Session is nil, the server calls neither.
+	// Session is called for every program that the server starts, with its connection and the variables that the client
+	// sent; the returned function is called when the program has ended. If Session is nil, the server calls neither.
 	Session func(conn net.Conn, env *proc.Env) (end func())
 }
 
@@ -69,8 +69,8 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve accepts connections until l is closed or Close is called, and then returns nil. It closes l. The clients speak sshmux; the
-// connections of l must be encrypted, and come from peers that may use the workspace.
+// Serve accepts connections until l is closed or Close is called, and then returns nil. It closes l. The clients speak
+// sshmux; the connections of l must be encrypted, and come from peers that may use the workspace.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.conns.Serve(l, func(raw net.Conn) { newConn(s, raw).serve() }); err != nil {
 		return fmt.Errorf("accept ssh connection: %w", err)
@@ -78,8 +78,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close ends every connection, hangs up every session, and waits for them. Processes that ignore the hangup are killed after
-// killDelay.
+// Close ends every connection, hangs up every session, and waits for them. Processes that ignore the hangup are killed
+// after killDelay.
 func (s *Server) Close() error {
 	err := s.conns.CloseAll() // before the hangup: a client must not take it for the end of its program
 	s.cancel()

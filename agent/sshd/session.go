@@ -32,8 +32,9 @@ type session struct {
 	agentPath string // the socket of the client's SSH agent; "" without one
 	x11       *x11Forward
 
-	ended  chan struct{}        // closed when the client has closed the channel
-	inTurn chan chan<- struct{} // asks the request loop to handle what has arrived; the loop closes the channel it receives
+	ended chan struct{} // closed when the client has closed the channel
+	// asks the request loop to handle what has arrived; the loop closes the channel it receives
+	inTurn chan chan<- struct{}
 
 	mu      sync.Mutex // guards the fields below
 	started bool
@@ -97,8 +98,8 @@ func startsProgram(request string) bool {
 	return request == "shell" || request == "exec" || request == "subsystem"
 }
 
-// input reads the client's terminal input. The connection queues requests and data separately; input delivers data after the
-// requests that the client sent before it, so that a program that starts after a resize finds the new size.
+// input reads the client's terminal input. The connection queues requests and data separately; input delivers data
+// after the requests that the client sent before it, so that a program that starts after a resize finds the new size.
 type input struct{ s *session }
 
 func (i input) Read(b []byte) (int, error) {
@@ -232,8 +233,8 @@ func (s *session) runProgram(command string) {
 	s.exit(p.status())
 }
 
-// join copies bytes until the program has ended and its output is sent, or the client is gone. Like any sshd it waits for the end of the
-// output, so a background job that keeps the output open keeps the session open.
+// join copies bytes until the program has ended and its output is sent, or the client is gone. Like any sshd it waits
+// for the end of the output, so a background job that keeps the output open keeps the session open.
 func (s *session) join(p *process) {
 	// The input ends when the client closes the channel, which may be after the program's end.
 	if !s.conn.begin(func() { s.copyInput(p) }) {
@@ -267,7 +268,8 @@ func (s *session) copyInput(p *process) {
 	_, err := netio.Copy(p.stdin, s.channel)
 	p.stdin.Close()
 	if err != nil {
-		// The program no longer reads. Ask OpenSSH to stop sending, and discard data in transit, so that the window stays open.
+		// The program no longer reads. Ask OpenSSH to stop sending, and discard data in transit, so that the window
+		// stays open.
 		_, _ = s.channel.SendRequest("eow@openssh.com", false, nil)
 		_, _ = io.Copy(io.Discard, s.channel)
 	}
@@ -314,7 +316,8 @@ func (s *session) spec(env Environment, command string) processSpec {
 	if s.agentPath != "" {
 		vars.Set("SSH_AUTH_SOCK", s.agentPath)
 	}
-	spec := processSpec{shell: env.User.Shell, command: command, dir: env.Directory, home: env.User.Home, env: vars, pty: s.pty}
+	spec := processSpec{shell: env.User.Shell, command: command, dir: env.Directory, home: env.User.Home, env: vars,
+		pty: s.pty}
 	if s.pty != nil && s.pty.Term != "" {
 		vars.Set("TERM", s.pty.Term)
 	}

@@ -18,11 +18,12 @@ func (s *session) runSFTP() {
 	env := s.conn.server.opts.Environment()
 	options := []sftp.ServerOption{sftp.WithAllocator(), sftp.WithMaxTxPacket(sftpext.MaxData)}
 	if cwd, err := os.Getwd(); err != nil || cwd != env.Directory {
-		// The library then also resolves the targets of relative symbolic links, so this is only for a process that is not in the
-		// workspace's folder.
+		// The library then also resolves the targets of relative symbolic links, so this is only for a process that is
+		// not in the workspace's folder.
 		options = append(options, sftp.WithServerWorkingDirectory(clientPath(env.Directory)))
 	}
-	// The filter does not close the channel, as the library asks it to at the end, because the exit status must still be sent.
+	// The filter does not close the channel, as the library asks it to at the end, because the exit status must still
+	// be sent.
 	client := sftpext.New(s.channel, sftpext.Options{
 		Directory: clientPath(env.Directory), Ended: s.ended,
 		Home: func(account string) (string, error) {

@@ -35,13 +35,15 @@ type x11Request struct {
 	Screen   uint32
 }
 
-// parseX11 parses a request. Protocol and cookie become part of xauth commands, so it accepts only the characters of cookies.
+// parseX11 parses a request. Protocol and cookie become part of xauth commands, so it accepts only the characters of
+// cookies.
 func parseX11(payload []byte) (x11Request, bool) {
 	var req x11Request
 	if gossh.Unmarshal(payload, &req) != nil || req.Screen > 255 {
 		return req, false
 	}
-	if req.Protocol == "" || len(req.Protocol) > 64 || req.Cookie == "" || len(req.Cookie) > maxX11Cookie || len(req.Cookie)%2 != 0 {
+	if req.Protocol == "" || len(req.Protocol) > 64 || req.Cookie == "" || len(req.Cookie) > maxX11Cookie ||
+		len(req.Cookie)%2 != 0 {
 		return req, false
 	}
 	const digits = "0123456789"
@@ -50,8 +52,8 @@ func parseX11(payload []byte) (x11Request, bool) {
 	return req, ok
 }
 
-// x11Forward is a display in the workspace that leads to the client's X server. It listens on loopback. Programs must present the cookie,
-// which the client checks and replaces with the real one.
+// x11Forward is a display in the workspace that leads to the client's X server. It listens on loopback. Programs must
+// present the cookie, which the client checks and replaces with the real one.
 type x11Forward struct {
 	req      x11Request
 	display  int
@@ -110,12 +112,14 @@ func (x *x11Forward) listen() (err error) {
 
 func (x *x11Forward) close() { x.once.Do(func() { x.listener.Close() }) }
 
-// prepareX11 passes the display and its cookie to the session's programs. Without xauth it shows the user why there is no display.
+// prepareX11 passes the display and its cookie to the session's programs. Without xauth it shows the user why there is
+// no display.
 func (s *session) prepareX11(env *proc.Env) {
 	x := s.x11
 	if err := x.authorize(s.conn.server.run, env); err != nil {
 		s.log.Warn("cannot forward x11", "err", err)
-		_, _ = fmt.Fprintf(s.channel.Stderr(), "codermesh agent: X11 is not forwarded: %v\r\n", err) // fails only if the client is gone
+		// fails only if the client is gone
+		_, _ = fmt.Fprintf(s.channel.Stderr(), "codermesh agent: X11 is not forwarded: %v\r\n", err)
 		x.close()
 		return
 	}

@@ -18,7 +18,8 @@ import (
 const (
 	// Scrollback is how many bytes of a terminal's output are kept for new viewers.
 	Scrollback = 256 << 10
-	// maxTerminals bounds the terminals of a Holder. A new one then ends the one that has been without viewers the longest.
+	// maxTerminals bounds the terminals of a Holder. A new one then ends the one that has been without viewers the
+	// longest.
 	maxTerminals = 64
 	maxViewers   = 32 // per terminal
 	maxConns     = 512
@@ -80,7 +81,8 @@ func New(opts Options) *Holder {
 	if opts.Launch == nil {
 		opts.Launch = launch
 	}
-	return &Holder{opts: opts, log: opts.Logger, terminals: make(map[uuid.UUID]*terminal), conns: make(map[net.Conn]bool)}
+	return &Holder{opts: opts, log: opts.Logger, terminals: make(map[uuid.UUID]*terminal),
+		conns: make(map[net.Conn]bool)}
 }
 
 // Go serves one viewer on a goroutine that Close waits for. It takes ownership of the connection.
@@ -164,7 +166,8 @@ func (h *Holder) attach(want Start, conn net.Conn) (*terminal, *viewer, error) {
 	return t, v, nil
 }
 
-// evict ends the terminal that has been without viewers the longest, and reports whether it found one. Called with mu held.
+// evict ends the terminal that has been without viewers the longest, and reports whether it found one. Called with mu
+// held.
 func (h *Holder) evict() bool {
 	var oldest *terminal
 	var when time.Time
@@ -199,7 +202,8 @@ func (h *Holder) Viewers() int {
 	return len(h.conns)
 }
 
-// Close hangs up every terminal, kills programs that ignore the hangup for 5 s, waits, and sends viewers the reason. It is idempotent.
+// Close hangs up every terminal, kills programs that ignore the hangup for 5 s, waits, and sends viewers the reason. It
+// is idempotent.
 func (h *Holder) Close() error {
 	h.mu.Lock()
 	first := !h.closed

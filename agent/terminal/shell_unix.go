@@ -17,11 +17,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/ptywire"
 )
 
-// quiet is how long a terminal whose shell has ended must be silent before it is closed: a background job may keep it open forever.
+// quiet is how long a terminal whose shell has ended must be silent before it is closed: a background job may keep it
+// open forever.
 const quiet = 300 * time.Millisecond
 
-// Launch starts a program with the terminal as its standard streams, and returns a channel that receives its exit status. The arguments
-// are those of os.StartProcess.
+// Launch starts a program with the terminal as its standard streams, and returns a channel that receives its exit
+// status. The arguments are those of os.StartProcess.
 type Launch func(path string, args []string, attr *os.ProcAttr) (pid int, exited <-chan syscall.WaitStatus, err error)
 
 // launch is the default Launch, for a process that does not reap children in another way.
@@ -119,7 +120,8 @@ func (s *shell) redraw() {
 	})
 }
 
-// ended is called after the shell has ended, while its output is still read: reading then ends once the terminal is silent.
+// ended is called after the shell has ended, while its output is still read: reading then ends once the terminal is
+// silent.
 func (s *shell) ended() {
 	_ = s.master.SetReadDeadline(time.Now().Add(quiet)) // fails only once it is closed
 }

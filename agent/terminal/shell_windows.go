@@ -30,7 +30,8 @@ func startShell(h *Holder, want Start) (*shell, error) {
 		return nil, err
 	}
 	s := &shell{console: console, exited: make(chan exitStatus, 1)}
-	s.program, err = h.opts.Launch(proc.Spec{Path: want.Path, Args: want.Args, Dir: want.Directory, Env: want.Env, Console: console})
+	s.program, err = h.opts.Launch(proc.Spec{Path: want.Path, Args: want.Args, Dir: want.Directory, Env: want.Env,
+		Console: console})
 	if err != nil {
 		console.HangUp()
 		console.Close()

@@ -128,7 +128,8 @@ func (t *terminal) left() (since time.Time, alone bool) {
 	return t.leftAt, len(t.viewers) == 0
 }
 
-// pump reads the output until no process has the terminal open, or until the shell has ended and the terminal is silent.
+// pump reads the output until no process has the terminal open, or until the shell has ended and the terminal is
+// silent.
 func (t *terminal) pump() {
 	buf := make([]byte, chunk)
 	for {
@@ -143,7 +144,8 @@ func (t *terminal) pump() {
 	}
 }
 
-// room waits until n more bytes do not overwrite output that a viewer still needs. It drops a viewer that reads nothing for too long.
+// room waits until n more bytes do not overwrite output that a viewer still needs. It drops a viewer that reads nothing
+// for too long.
 func (t *terminal) room(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,8 +226,8 @@ func (t *terminal) attach(conn net.Conn) (*viewer, error) {
 	return v, nil
 }
 
-// wholeLine returns where the first complete line of the scrollback begins, so that a viewer sees no partial escape sequence. Called with
-// mu held.
+// wholeLine returns where the first complete line of the scrollback begins, so that a viewer sees no partial escape
+// sequence. Called with mu held.
 func (t *terminal) wholeLine(pos int64) int64 {
 	at := int(pos % Scrollback)
 	kept := append(append([]byte(nil), t.ring[at:]...), t.ring[:at]...)
@@ -278,7 +280,8 @@ func (t *terminal) show(v *viewer) error {
 	}
 }
 
-// next waits for output that the viewer has not received, and copies it. It returns neither data nor an end if the viewer is gone.
+// next waits for output that the viewer has not received, and copies it. It returns neither data nor an end if the
+// viewer is gone.
 func (t *terminal) next(v *viewer, buf []byte) (n int, over *ptywire.End) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -4,6 +4,6 @@
 //	start B      blocks until everything that B wants is complete
 //	complete B   lets the units that want B start
 //
-// Scripts reach the agent over a Unix socket that only the workspace's account can open: one line of JSON per connection, and one line as
-// its answer. Units survive a restart of the agent; a new build starts without any.
+// Scripts reach the agent over a Unix socket that only the workspace's account can open: one line of JSON per
+// connection, and one line as its answer. Units survive a restart of the agent; a new build starts without any.
 package units

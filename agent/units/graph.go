@@ -61,8 +61,8 @@ type stored struct {
 	Units map[string]*unit `json:"units"`
 }
 
-// New returns a Graph with the units that the file at path records for a build. It is empty if the file is another build's or cannot be
-// read. An empty path keeps the units in memory only.
+// New returns a Graph with the units that the file at path records for a build. It is empty if the file is another
+// build's or cannot be read. An empty path keeps the units in memory only.
 func New(path string, build uint64) *Graph {
 	g := &Graph{path: path, build: build, units: map[string]*unit{}}
 	data, err := os.ReadFile(path)
@@ -89,7 +89,8 @@ func (g *Graph) NextBuild(build uint64) {
 }
 
 func checkName(name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return fmt.Errorf("%q is not a unit name: a name has 1 to %d bytes", name, maxName)
 	}
 	return nil
@@ -171,8 +172,8 @@ func (g *Graph) reaches(from, to string) bool {
 	return walk(from)
 }
 
-// Start blocks until everything that name wants is complete, and marks it started. If ctx ends first, the error names the
-// missing units.
+// Start blocks until everything that name wants is complete, and marks it started. If ctx ends first, the error names
+// the missing units.
 func (g *Graph) Start(ctx context.Context, name string) error {
 	for {
 		waits, changed, err := g.tryStart(name)
@@ -239,5 +240,6 @@ func (g *Graph) Get(name string) Unit {
 		return Unit{Name: name, Status: Pending, Wants: []string{}, Waits: []string{}, Ready: true}
 	}
 	waits := g.waits(u)
-	return Unit{Name: name, Status: u.Status, Wants: append([]string{}, u.Wants...), Waits: waits, Ready: len(waits) == 0 && u.Status == Pending, Known: true}
+	return Unit{Name: name, Status: u.Status, Wants: append([]string{}, u.Wants...), Waits: waits,
+		Ready: len(waits) == 0 && u.Status == Pending, Known: true}
 }

@@ -31,8 +31,8 @@ type Request struct {
 	WaitMS int64    `json:"wait_ms,omitempty"` // of start; 0: a day
 }
 
-// Serve answers one request on conn, which the caller closes after Serve has returned. A client that gives up, or the end of ctx, ends a
-// start that waits. After the end of ctx Serve does not answer, because the next agent will.
+// Serve answers one request on conn, which the caller closes after Serve has returned. A client that gives up, or the
+// end of ctx, ends a start that waits. After the end of ctx Serve does not answer, because the next agent will.
 func Serve(ctx context.Context, conn net.Conn, graph *Graph) error {
 	_ = conn.SetReadDeadline(time.Now().Add(jsonline.Timeout)) // fails only once it is closed
 	r, err := ReadRequest(conn)

@@ -14,7 +14,8 @@ func (m *Meter) Disk(path string) (Amount, error) {
 	return Amount{used, &total, "B"}, err
 }
 
-// Volume is Disk without the space that only root may use: a volume is full when the workspace's programs cannot write to it.
+// Volume is Disk without the space that only root may use: a volume is full when the workspace's programs cannot write
+// to it.
 func (m *Meter) Volume(path string) (Amount, error) {
 	used, available, _, err := blocks(path)
 	total := used + available

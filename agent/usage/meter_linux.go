@@ -75,15 +75,17 @@ func (m *Meter) HostMemory() (Amount, error) {
 	return Amount{total - available, &total, "B"}, nil
 }
 
-// InContainer reports whether the process seems to run in a container: a runtime has left its marker file, or the process is in its own
-// control group with a limit.
+// InContainer reports whether the process seems to run in a container: a runtime has left its marker file, or the
+// process is in its own control group with a limit.
 func (m *Meter) InContainer() bool {
-	for _, mark := range []string{".dockerenv", "run/.containerenv", "run/systemd/container", "var/run/secrets/kubernetes.io"} {
+	for _, mark := range []string{".dockerenv", "run/.containerenv", "run/systemd/container",
+		"var/run/secrets/kubernetes.io"} {
 		if _, err := fs.Stat(m.root, mark); err == nil {
 			return true
 		}
 	}
-	if data, err := fs.ReadFile(m.root, "proc/1/environ"); err == nil && bytes.Contains(append([]byte{0}, data...), []byte("\x00container=")) {
+	if data, err := fs.ReadFile(m.root, "proc/1/environ"); err == nil &&
+		bytes.Contains(append([]byte{0}, data...), []byte("\x00container=")) {
 		return true
 	}
 	data, err := fs.ReadFile(m.root, "proc/1/cgroup")
@@ -106,7 +108,8 @@ func (m *Meter) v2() bool {
 	return err == nil
 }
 
-// file reads a file of this process's control group: below its path, or at the root, which in a container is its own group.
+// file reads a file of this process's control group: below its path, or at the root, which in a container is its own
+// group.
 func (m *Meter) file(controller, name string) (string, error) {
 	base, own := groups, ""
 	if data, err := fs.ReadFile(m.root, "proc/self/cgroup"); err == nil {
@@ -145,7 +148,8 @@ func (m *Meter) number(controller, name string) (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// groupCPUSeconds returns the processor time that the container has used: cpu.stat (version 2), cpuacct.usage (version 1).
+// groupCPUSeconds returns the processor time that the container has used: cpu.stat (version 2), cpuacct.usage (version
+// 1).
 func (m *Meter) groupCPUSeconds() (float64, error) {
 	if !m.v2() {
 		ns, err := m.number("cpuacct", "cpuacct.usage")

@@ -21,7 +21,8 @@ var (
 // hostCPUSeconds returns the time that processors were busy. The kernel's time includes that of idle processors.
 func (m *Meter) hostCPUSeconds() (float64, error) {
 	var idle, kernel, user windows.Filetime
-	ok, _, err := getSystemTimes.Call(uintptr(unsafe.Pointer(&idle)), uintptr(unsafe.Pointer(&kernel)), uintptr(unsafe.Pointer(&user)))
+	ok, _, err := getSystemTimes.Call(uintptr(unsafe.Pointer(&idle)), uintptr(unsafe.Pointer(&kernel)),
+		uintptr(unsafe.Pointer(&user)))
 	if ok == 0 {
 		return 0, fmt.Errorf("read the processors' times: %w", err)
 	}

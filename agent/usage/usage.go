@@ -1,5 +1,5 @@
-// Package usage measures processor, memory and disk usage of the machine, or of the container that this process runs in. It
-// knows neither workspaces nor agents.
+// Package usage measures processor, memory and disk usage of the machine, or of the container that this process runs
+// in. It knows neither workspaces nor agents.
 //
 // It reads /proc and the cgroup files itself: github.com/containerd/cgroups would add 1.2 MB to the slim binary.
 package usage

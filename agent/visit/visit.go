@@ -12,14 +12,16 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
-// visit is a visitor's use of a port, a terminal or SSH through a region proxy. It ends when its newest visa has expired.
+// visit is a visitor's use of a port, a terminal or SSH through a region proxy. It ends when its newest visa has
+// expired.
 type visit struct {
 	until time.Time
 	end   *time.Timer
 	conns map[net.Conn]struct{}
 }
 
-// Set has the visits that are open. Its zero value is empty. A proxy's node chooses nothing about them: its address is part of the key.
+// Set has the visits that are open. Its zero value is empty. A proxy's node chooses nothing about them: its address is
+// part of the key.
 type Set struct {
 	mu   sync.Mutex // guards open, and the visits
 	open map[ID]*visit

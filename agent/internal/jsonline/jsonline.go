@@ -1,4 +1,5 @@
-// Package jsonline exchanges one request and one response on a Unix socket, a line of JSON each. It does not interpret them.
+// Package jsonline exchanges one request and one response on a Unix socket, a line of JSON each. It does not interpret
+// them.
 package jsonline
 
 import (
@@ -37,7 +38,8 @@ func Write(conn net.Conn, v any) error {
 	return err
 }
 
-// Ask sends a question to the socket at path and blocks for the answer, of at most limit bytes. If ctx ends first it returns ctx's error.
+// Ask sends a question to the socket at path and blocks for the answer, of at most limit bytes. If ctx ends first it
+// returns ctx's error.
 func Ask(ctx context.Context, path string, limit int64, question, answer any) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {

@@ -2,8 +2,8 @@ package sftpext
 
 import "encoding/binary"
 
-// duplicate is a copy-data request in progress. It sends READ and WRITE requests with the request's own id, which is free because the
-// client's requests wait, so that the server's errors can be passed on as they are.
+// duplicate is a copy-data request in progress. It sends READ and WRITE requests with the request's own id, which is
+// free because the client's requests wait, so that the server's errors can be passed on as they are.
 type duplicate struct {
 	id       uint32
 	from, to string // handles

@@ -24,7 +24,8 @@ type Options struct {
 	Ended <-chan struct{}
 }
 
-// Filter is a client's connection as the server sees it: an io.ReadWriteCloser. One goroutine may read while another one writes.
+// Filter is a client's connection as the server sees it: an io.ReadWriteCloser. One goroutine may read while another
+// one writes.
 type Filter struct {
 	client io.ReadWriter
 	opts   Options
@@ -55,7 +56,8 @@ type Filter struct {
 // New returns a filter for one session. It does not close the client's channel.
 func New(client io.ReadWriter, opts Options) *Filter {
 	f := &Filter{
-		client: client, opts: opts, replies: make(chan []byte, 1), idle: make(chan struct{}, 1), closed: make(chan struct{}),
+		client: client, opts: opts, replies: make(chan []byte, 1), idle: make(chan struct{}, 1),
+		closed:  make(chan struct{}),
 		opening: map[uint32]string{}, names: map[string]string{},
 	}
 	f.close = sync.OnceFunc(func() { close(f.closed) })
@@ -247,7 +249,8 @@ func (f *Filter) expandPath(id uint32, args *fields) error {
 	return nil
 }
 
-// limits answers with packet, read and write size, and with 0 for the number of handles, which means that it is not known.
+// limits answers with packet, read and write size, and with 0 for the number of handles, which means that it is not
+// known.
 func (f *Filter) limits(id uint32, _ *fields) error {
 	b := begin(nil, typeReply, id)
 	for _, n := range []uint64{MaxPacket, MaxData, MaxData, 0} {
