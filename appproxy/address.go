@@ -56,8 +56,8 @@ func parseLabel(label string) (Place, bool) {
 	return p, p.Valid()
 }
 
-// ParseWildcard checks a --wildcard-access-url: "*.apps.example.com", "*-apps.example.com", with or without a port, or as a
-// URL. It returns the host with the asterisk.
+// ParseWildcard checks a --wildcard-access-url: "*.apps.example.com", "*-apps.example.com", with or without a port, or
+// as a URL. It returns the host with the asterisk.
 func ParseWildcard(text string) (string, error) {
 	host := text
 	if _, rest, ok := strings.Cut(text, "://"); ok {
@@ -65,9 +65,11 @@ func ParseWildcard(text string) (string, error) {
 	}
 	name, port, hasPort := strings.Cut(host, ":")
 	rest, ok := strings.CutPrefix(name, "*")
-	if !ok || len(rest) < 2 || rest[0] != '.' && rest[0] != '-' || strings.ContainsAny(rest, "*/@?# ") || hasPort && port == "" ||
+	if !ok || len(rest) < 2 || rest[0] != '.' && rest[0] != '-' || strings.ContainsAny(rest, "*/@?# ") ||
+		hasPort && port == "" ||
 		strings.Trim(port, "0123456789") != "" {
-		return "", fault.New(fault.Invalid, "The wildcard access URL %q is invalid", text).WithDetail("It must look like *.apps.example.com.")
+		return "", fault.New(fault.Invalid, "The wildcard access URL %q is invalid", text).
+			WithDetail("It must look like *.apps.example.com.")
 	}
 	return strings.ToLower(host), nil
 }
@@ -81,10 +83,11 @@ type Hosts struct {
 	port   string // including its colon; "" for the scheme's default
 }
 
-// NewHosts returns the addresses below a wildcard host, which may be empty. It panics if ParseWildcard refuses the wildcard
-// host.
+// NewHosts returns the addresses below a wildcard host, which may be empty. It panics if ParseWildcard refuses the
+// wildcard host.
 func NewHosts(accessURL *url.URL, wildcard string) Hosts {
-	h := Hosts{scheme: accessURL.Scheme, access: strings.ToLower(accessURL.Hostname()), own: strings.ToLower(accessURL.Host)}
+	h := Hosts{scheme: accessURL.Scheme, access: strings.ToLower(accessURL.Hostname()),
+		own: strings.ToLower(accessURL.Host)}
 	if wildcard == "" {
 		return h
 	}
@@ -100,8 +103,8 @@ func NewHosts(accessURL *url.URL, wildcard string) Hosts {
 	return h
 }
 
-// label returns the part of a request's host that names an app, and whether the host is for apps at all. The dashboard's own
-// host never is.
+// label returns the part of a request's host that names an app, and whether the host is for apps at all. The
+// dashboard's own host never is.
 func (h Hosts) label(host string) (string, bool) {
 	name, _, _ := strings.Cut(strings.ToLower(host), ":")
 	name = strings.TrimSuffix(name, ".")
@@ -111,8 +114,8 @@ func (h Hosts) label(host string) (string, bool) {
 	return strings.CutSuffix(name, h.suffix)
 }
 
-// Find returns the place that an address names, and whether it does so by path. ok is false unless the address is exactly one below these hosts:
-// browsers are sent there with a code.
+// Find returns the place that an address names, and whether it does so by path. ok is false unless the address is
+// exactly one below these hosts: browsers are sent there with a code.
 func (h Hosts) Find(u *url.URL) (p Place, byPath, ok bool) {
 	if u.Scheme != h.scheme || u.User != nil || u.Opaque != "" || u.Fragment != "" {
 		return Place{}, false, false
@@ -131,10 +134,11 @@ func (h Hosts) origin(label string) string {
 	return h.scheme + "://" + label + h.suffix + h.port
 }
 
-// PortURL returns the pattern of the URLs at which browsers reach an agent's ports, with "{{port}}" for the number. It is
-// empty without a wildcard host, and if the host's name would be too long.
+// PortURL returns the pattern of the URLs at which browsers reach an agent's ports, with "{{port}}" for the number. It
+// is empty without a wildcard host, and if the host's name would be too long.
 func (h Hosts) PortURL(owner, workspace, agent string) string {
-	p := Place{Owner: strings.ToLower(owner), Workspace: strings.ToLower(workspace), Agent: strings.ToLower(agent), Slug: "65535"}
+	p := Place{Owner: strings.ToLower(owner), Workspace: strings.ToLower(workspace), Agent: strings.ToLower(agent),
+		Slug: "65535"}
 	if h.suffix == "" || !p.Valid() || len(p.Label()) > maxLabel {
 		return ""
 	}
@@ -163,8 +167,9 @@ func parsePath(u *url.URL) (pathApp, bool) {
 	}
 	workspace, agent, _ := strings.Cut(strings.ToLower(parts[2]), ".")
 	p := pathApp{
-		place: Place{Owner: strings.ToLower(at[1:]), Workspace: workspace, Agent: agent, Slug: strings.ToLower(parts[4])},
-		base:  strings.Join(parts[:5], "/"),
+		place: Place{Owner: strings.ToLower(at[1:]), Workspace: workspace, Agent: agent,
+			Slug: strings.ToLower(parts[4])},
+		base: strings.Join(parts[:5], "/"),
 	}
 	if len(parts) == 6 {
 		p.slash, p.rest = true, parts[5]

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// siteHeaders act on more than the host that sends them, on what other apps at the same host do later, or on the whole site below the
-// dashboard's domain. No app may send them.
+// siteHeaders act on more than the host that sends them, on what other apps at the same host do later, or on the whole
+// site below the dashboard's domain. No app may send them.
 var siteHeaders = []string{
 	// Cookies and sessions of the site: "cookies" in Clear-Site-Data means those of the registrable domain.
 	"Clear-Site-Data", "Set-Login", "Set-Cookie2", "Secure-Session-Registration", "Sec-Session-Registration",
-	// How browsers connect, also to names below the host, and to apps that have the host afterwards. Only the operator sets that.
+	// How browsers connect, also to names below the host, and to apps that have the host afterwards. Only the operator
+	// sets that.
 	"Strict-Transport-Security", "Alt-Svc", "Public-Key-Pins", "Public-Key-Pins-Report-Only", "Expect-Ct",
 	// Who is told about every later visit.
 	"Nel", "Report-To",
@@ -22,9 +23,12 @@ var siteHeaders = []string{
 
 // originHeaders act on the host that sends them, which is the dashboard's for an app by path.
 var originHeaders = []string{
-	"Set-Cookie", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy",
-	"Cross-Origin-Resource-Policy", "Reporting-Endpoints", "Origin-Agent-Cluster", "Content-Security-Policy-Report-Only", "Accept-Ch", "Critical-Ch",
-	"Use-As-Dictionary", "Shared-Storage-Write", "Activate-Storage-Access", "Supports-Loading-Mode", "Speculation-Rules",
+	"Set-Cookie", "Service-Worker-Allowed", "Access-Control-Allow-Credentials", "Cross-Origin-Opener-Policy",
+	"Cross-Origin-Embedder-Policy",
+	"Cross-Origin-Resource-Policy", "Reporting-Endpoints", "Origin-Agent-Cluster",
+	"Content-Security-Policy-Report-Only", "Accept-Ch", "Critical-Ch",
+	"Use-As-Dictionary", "Shared-Storage-Write", "Activate-Storage-Access", "Supports-Loading-Mode",
+	"Speculation-Rules",
 	// A password prompt would appear under the dashboard's name.
 	"WWW-Authenticate", "Proxy-Authenticate",
 }
@@ -57,8 +61,8 @@ func remove(h http.Header, names []string) {
 	}
 }
 
-// hostCookie returns a Set-Cookie line restricted to this host and otherwise unchanged; "" for a cookie that an app must not
-// set. A cookie for a whole domain would reach other apps too.
+// hostCookie returns a Set-Cookie line restricted to this host and otherwise unchanged; "" for a cookie that an app
+// must not set. A cookie for a whole domain would reach other apps too.
 func hostCookie(line string) string {
 	parts := strings.Split(line, ";")
 	name, _, _ := strings.Cut(parts[0], "=")
@@ -84,8 +88,8 @@ func confinePath(h http.Header) {
 	h.Set("Access-Control-Allow-Origin", "*")
 }
 
-// finalAnswer writes one answer of an app, which confine has seen. It drops what confine does not see: interim answers (1xx), which the
-// reverse proxy passes on as they come, and trailers, which it reads after the body.
+// finalAnswer writes one answer of an app, which confine has seen. It drops what confine does not see: interim answers
+// (1xx), which the reverse proxy passes on as they come, and trailers, which it reads after the body.
 type finalAnswer struct {
 	http.ResponseWriter
 	header  http.Header // of the answer; what is added after it was written is a trailer
@@ -96,7 +100,8 @@ func (f *finalAnswer) Header() http.Header { return f.header }
 
 func (f *finalAnswer) WriteHeader(status int) {
 	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
-		f.header = f.ResponseWriter.Header().Clone() // the proxy added the interim answer's to the other one, and clears it
+		// the proxy added the interim answer's to the other one, and clears it
+		f.header = f.ResponseWriter.Header().Clone()
 		return
 	}
 	if !f.written {

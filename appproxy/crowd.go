@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Requests in progress at once, websockets and those that wait for a connection to the app among them. Each holds a connection of its visitor,
-// two goroutines and up to 64 KiB, so that a workspace that never answers, or its visitors, could take the place of all others.
+// Requests in progress at once, websockets and those that wait for a connection to the app among them. Each holds a
+// connection of its visitor, two goroutines and up to 64 KiB, so that a workspace that never answers, or its visitors,
+// could take the place of all others.
 const (
 	maxPerApp   = 1024
 	maxPerOwner = 2048 // of workspaces

@@ -1,16 +1,17 @@
-// Package appproxy opens services of a workspace in a browser: the apps of its template, and any port. A request arrives at the app's own host
-// or at a path of this process's host. A Judge decides whether the visitor may open the app; the package then forwards the request to it.
+// Package appproxy opens services of a workspace in a browser: the apps of its template, and any port. A request
+// arrives at the app's own host or at a path of this process's host. A Judge decides whether the visitor may open the
+// app; the package then forwards the request to it.
 //
 //	code--main--dev--ann.apps.example.com ──▶ token of this host ──▶ Judge ──▶ proxy ──▶ Judge.Dial ──▶ agent ──▶ localhost
 //	        │ none                                 ▲
 //	        └──▶ dashboard: session ──▶ code ──────┘
 //
-// The server has a Judge of its own (coderd/apps). A region proxy's Judge asks the servers (package region), so the proxy knows no session, and
-// holds no key with which it could make a token.
+// The server has a Judge of its own (coderd/apps). A region proxy's Judge asks the servers (package region), so the
+// proxy knows no session, and holds no key with which it could make a token.
 //
-// Content from a workspace is not trusted: an app sees neither the dashboard's session nor another app's token, its pages have
-// their own origin, and requests that another app's page sends with a visitor's cookies are refused. path.go describes apps by
-// path, which have no host.
+// Content from a workspace is not trusted: an app sees neither the dashboard's session nor another app's token, its
+// pages have their own origin, and requests that another app's page sends with a visitor's cookies are refused. path.go
+// describes apps by path, which have no host.
 package appproxy
 
 import (
@@ -36,8 +37,8 @@ type Options struct {
 	URL *url.URL
 	// Dashboard is the dashboard's URL. If it is another one than URL, this host has no sessions.
 	Dashboard *url.URL
-	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's default.
-	// Empty means none.
+	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's
+	// default. Empty means none.
 	WildcardHost string
 	// NoPaths refuses apps by path.
 	NoPaths bool
@@ -47,7 +48,8 @@ type Options struct {
 type Judge interface {
 	// Decide answers a question about a request.
 	Decide(r *http.Request, q Question) (Answer, error)
-	// Redeem exchanges a code for a token of the place. It returns "" for a code that is not valid, and for one that was redeemed before.
+	// Redeem exchanges a code for a token of the place. It returns "" for a code that is not valid, and for one that
+	// was redeemed before.
 	Redeem(ctx context.Context, x Exchange) (secret.Token, error)
 	// Enter begins a request that Decide has allowed.
 	Enter(r *http.Request, a Answer) (*Visit, error)
@@ -149,7 +151,8 @@ type Handler struct {
 
 // New returns a handler. It panics if ParseWildcard refuses the WildcardHost.
 func New(opts Options) *Handler {
-	h := &Handler{opts: opts, log: opts.Logger, hosts: NewHosts(opts.URL, opts.WildcardHost), secure: opts.URL.Scheme == "https"}
+	h := &Handler{opts: opts, log: opts.Logger, hosts: NewHosts(opts.URL, opts.WildcardHost),
+		secure: opts.URL.Scheme == "https"}
 	h.transport = newTransport(opts.Judge.Dial)
 	h.proxy = h.newProxy()
 	return h

@@ -48,11 +48,16 @@ func (h *Handler) visitHost(w http.ResponseWriter, r *http.Request, label string
 			h.signIn(w, r, h.hosts.origin(label))
 			return nil
 		case h.friend(r, p) != "":
-			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open %s/ in this browser once; then pages of the same workspace can call it.", h.hosts.origin(label))
+			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").
+				WithDetail("Open %s/ in this browser once; then pages of the same workspace can call it.",
+					h.hosts.origin(label))
 		case h.away():
-			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser. Programs that send a session token reach it at %s.", h.opts.Dashboard)
+			return fault.New(fault.Unauthenticated, "You are not signed in to this app.").
+				WithDetail("Open it in the browser. Programs that send a session token reach it at %s.",
+					h.opts.Dashboard)
 		}
-		return fault.New(fault.Unauthenticated, "You are not signed in to this app.").WithDetail("Open it in the browser, or send a session token in the header %s.", sessionHeader)
+		return fault.New(fault.Unauthenticated, "You are not signed in to this app.").
+			WithDetail("Open it in the browser, or send a session token in the header %s.", sessionHeader)
 	}
 	if a.By == ByHost && a.Token != "" {
 		h.setCookie(w, tokenCookie, a.Token.Reveal(), TokenLifetime)
@@ -60,7 +65,8 @@ func (h *Handler) visitHost(w http.ResponseWriter, r *http.Request, label string
 	if a.By == ByHost && !h.sameApp(r, p) {
 		return fault.New(fault.Forbidden, "This request comes from a page of another site or app.")
 	}
-	return h.forward(w, r, a, mode{host: label, rest: strings.TrimPrefix(r.URL.EscapedPath(), "/"), friend: h.friend(r, p)})
+	return h.forward(w, r, a, mode{host: label, rest: strings.TrimPrefix(r.URL.EscapedPath(), "/"),
+		friend: h.friend(r, p)})
 }
 
 // isNavigation reports whether a browser opens a page in its own window with this request.
@@ -75,9 +81,9 @@ func isNavigation(r *http.Request) bool {
 	return r.Header.Get("Upgrade") == "" && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// sameApp reports whether the visitor intended a request that carries the visitor's cookie: it comes from a page of this app
-// or of the same workspace, or opens a page. Apps' hosts are siblings, so browsers add the cookie to requests from another
-// app's page.
+// sameApp reports whether the visitor intended a request that carries the visitor's cookie: it comes from a page of
+// this app or of the same workspace, or opens a page. Apps' hosts are siblings, so browsers add the cookie to requests
+// from another app's page.
 func (h *Handler) sameApp(r *http.Request, p Place) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		return strings.EqualFold(origin, h.hosts.scheme+"://"+r.Host) || h.sameWorkspace(origin, p)
@@ -97,10 +103,12 @@ func (h *Handler) sameWorkspace(origin string, p Place) bool {
 	}
 	label, ok := h.hosts.label(u.Host)
 	other, valid := parseLabel(label)
-	return ok && valid && h.hosts.origin(label) == origin && other.Owner == p.Owner && other.Workspace == p.Workspace && other.Agent == p.Agent
+	return ok && valid && h.hosts.origin(label) == origin && other.Owner == p.Owner && other.Workspace == p.Workspace &&
+		other.Agent == p.Agent
 }
 
-// friend returns the origin of a page of the same workspace that sends a cross-host request, "" for every other request.
+// friend returns the origin of a page of the same workspace that sends a cross-host request, "" for every other
+// request.
 func (h *Handler) friend(r *http.Request, p Place) string {
 	origin := r.Header.Get("Origin")
 	if origin == "" || strings.EqualFold(origin, h.hosts.scheme+"://"+r.Host) || !h.sameWorkspace(origin, p) {
@@ -109,8 +117,8 @@ func (h *Handler) friend(r *http.Request, p Place) string {
 	return origin
 }
 
-// preflight answers, in place of the app, whether a page of the same workspace may send a cross-host request: the browser
-// asks without the cookie that it would need to reach the app.
+// preflight answers, in place of the app, whether a page of the same workspace may send a cross-host request: the
+// browser asks without the cookie that it would need to reach the app.
 func (h *Handler) preflight(w http.ResponseWriter, r *http.Request, p Place) bool {
 	origin := h.friend(r, p)
 	if r.Method != http.MethodOptions || origin == "" || r.Header.Get("Access-Control-Request-Method") == "" {

@@ -18,7 +18,8 @@ type page struct {
 }
 
 func pageNotFound(link string) page {
-	return page{http.StatusNotFound, "There is no such app", "It does not exist, or you do not have access to it. Its workspace may have been renamed or deleted.", link}
+	return page{http.StatusNotFound, "There is no such app",
+		"It does not exist, or you do not have access to it. Its workspace may have been renamed or deleted.", link}
 }
 
 // dashboard returns an address on the dashboard.
@@ -39,13 +40,15 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, p page) {
 	if origin := h.reader(r); origin != "" {
 		allow(w.Header(), origin)
 	}
-	if err := webpage.Write(w, r, webpage.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link, LinkText: "To the dashboard"}); err != nil {
+	if err := webpage.Write(w, r, webpage.Page{Status: p.status, Title: p.title, Text: p.text, Link: p.link,
+		LinkText: "To the dashboard"}); err != nil {
 		h.log.Debug("cannot send response", "err", err)
 	}
 }
 
-// reader returns the origin of a page that may read an answer of this server in an app's place: a page of the same workspace. A browser would otherwise
-// report an error of CORS, whatever the answer says. It returns "" for everyone else.
+// reader returns the origin of a page that may read an answer of this server in an app's place: a page of the same
+// workspace. A browser would otherwise report an error of CORS, whatever the answer says. It returns "" for everyone
+// else.
 func (h *Handler) reader(r *http.Request) string {
 	label, ok := h.hosts.label(r.Host)
 	if !ok {
@@ -64,7 +67,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f == nil || f.Code == fault.Internal {
 		id := uuid.NewString()
 		h.log.Error("app request", "request", id, "method", r.Method, "host", r.Host, "err", err)
-		f = fault.New(fault.Internal, "The server could not handle this request.").WithDetail("Its log has the cause under request %s.", id)
+		f = fault.New(fault.Internal, "The server could not handle this request.").
+			WithDetail("Its log has the cause under request %s.", id)
 	}
 	status := f.Code.HTTPStatus()
 	if f.Code == fault.Unavailable {

@@ -50,7 +50,8 @@ type route struct {
 }
 
 func newTransport(dial func(ctx context.Context, route string, port uint16) (net.Conn, error)) *http.Transport {
-	t := appaddr.Transport(dial) // the host is a route of the Judge, and the caller has checked that the visitor may reach the port
+	// the host is a route of the Judge, and the caller has checked that the visitor may reach the port
+	t := appaddr.Transport(dial)
 	t.MaxIdleConnsPerHost, t.MaxIdleConns, t.IdleConnTimeout = idlePerApp, 1024, idleFor
 	t.MaxConnsPerHost = perApp
 	t.ResponseHeaderTimeout = answerTimeout
@@ -81,7 +82,8 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer,
 		h.write(w, r, page{http.StatusNotFound, a.Name + " cannot be opened", a.Unusable, h.dashboard(a.path())})
 		return nil
 	case !a.Running:
-		h.write(w, r, page{http.StatusServiceUnavailable, "The workspace " + a.Place.Workspace + " is not running", "Start it, and open " + a.Name + " again.", h.dashboard(a.path())})
+		h.write(w, r, page{http.StatusServiceUnavailable, "The workspace " + a.Place.Workspace + " is not running",
+			"Start it, and open " + a.Name + " again.", h.dashboard(a.path())})
 		return nil
 	}
 	if m.rest == "" && r.URL.RawQuery == "" && a.Start != "" && isNavigation(r) {
@@ -90,7 +92,9 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer,
 	}
 	leave, ok := h.crowd.enter(answer.Route, a)
 	if !ok {
-		h.write(w, r, page{http.StatusServiceUnavailable, a.Name + " is busy", "Too many connections to it, or to its owner's apps, are open. Close some, or try again in a moment.", h.dashboard(a.path())})
+		h.write(w, r, page{http.StatusServiceUnavailable, a.Name + " is busy",
+			"Too many connections to it, or to its owner's apps, are open. Close some, or try again in a moment.",
+			h.dashboard(a.path())})
 		return nil
 	}
 	defer leave()
@@ -100,7 +104,8 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, answer Answer,
 	}
 	defer visit.Leave()
 	to := route{m, a, answer.Route, visit.Traffic}
-	h.proxy.ServeHTTP(&finalAnswer{ResponseWriter: w, header: w.Header().Clone()}, r.WithContext(context.WithValue(visit.Context, routeKey{}, to)))
+	h.proxy.ServeHTTP(&finalAnswer{ResponseWriter: w, header: w.Header().Clone()},
+		r.WithContext(context.WithValue(visit.Context, routeKey{}, to)))
 	return nil
 }
 
@@ -187,9 +192,11 @@ func (h *Handler) explain(r *http.Request, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fault.New(fault.Unavailable, "The request was canceled, or your session has ended.")
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fault.New(fault.Unavailable, "%s does not answer.", to.app.Name).WithDetail("It had %s to answer.", answerTimeout)
+		return fault.New(fault.Unavailable, "%s does not answer.", to.app.Name).
+			WithDetail("It had %s to answer.", answerTimeout)
 	}
-	h.log.Debug("app does not answer", "agent", to.app.AgentID, "addr", netip.AddrPortFrom(netip.IPv6Loopback(), to.app.Port), "err", err)
+	h.log.Debug("app does not answer", "agent", to.app.AgentID, "addr",
+		netip.AddrPortFrom(netip.IPv6Loopback(), to.app.Port), "err", err)
 	detail := fmt.Sprintf("Nothing listens on port %d of the workspace, or it closed the connection.", to.app.Port)
 	switch to.app.Health {
 	case sdk.AppInitializing:

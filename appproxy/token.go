@@ -15,20 +15,20 @@ const (
 	// AuthPath is where the dashboard gives the browsers of signed-in users a code for an app.
 	AuthPath = "/api/v2/applications/auth-redirect"
 
-	// The session cookie has the dashboard's name. Browsers never send it to an app's host, and the proxy never forwards it to
-	// an app.
+	// The session cookie has the dashboard's name. Browsers never send it to an app's host, and the proxy never
+	// forwards it to an app.
 	sessionCookie = "coder_session_token"
 	sessionHeader = "Coder-Session-Token"
-	// tokenCookie and stateCookie belong to an app's host. On HTTPS they have the prefix that makes browsers refuse to let
-	// other hosts set them.
+	// tokenCookie and stateCookie belong to an app's host. On HTTPS they have the prefix that makes browsers refuse to
+	// let other hosts set them.
 	tokenCookie = "coder_app_token"
 	stateCookie = "coder_app_state"
 	hostPrefix  = "__Host-"
 	codeParam   = "coder_app_code"
 
 	stateLifetime = 10 * time.Minute
-	// TokenLifetime is how long a host's token is valid. It is renewed while its host is in use, and ends with the session that it was issued
-	// for, whatever its lifetime.
+	// TokenLifetime is how long a host's token is valid. It is renewed while its host is in use, and ends with the
+	// session that it was issued for, whatever its lifetime.
 	TokenLifetime = time.Hour
 )
 
@@ -44,7 +44,8 @@ func (h *Handler) cookieName(name string) string {
 
 func (h *Handler) setCookie(w http.ResponseWriter, name, value string, lifetime time.Duration) {
 	http.SetCookie(w, &http.Cookie{
-		Name: h.cookieName(name), Value: value, Path: "/", MaxAge: int(lifetime / time.Second), HttpOnly: true, Secure: h.secure,
+		Name: h.cookieName(name), Value: value, Path: "/", MaxAge: int(lifetime / time.Second), HttpOnly: true,
+		Secure:   h.secure,
 		SameSite: http.SameSiteLaxMode,
 	})
 }
@@ -54,7 +55,8 @@ func hash(state string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// signIn sends a browser to the dashboard for a token of the host at origin. The code that it brings back works only in this browser.
+// signIn sends a browser to the dashboard for a token of the host at origin. The code that it brings back works only in
+// this browser.
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request, origin string) {
 	state := secret.Text(22)
 	h.setCookie(w, stateCookie, state, stateLifetime)

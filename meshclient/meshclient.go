@@ -1,5 +1,6 @@
-// Package meshclient is a laptop's, or a region proxy's, ephemeral place in the mesh: a node with a fresh key, the coordinator's client that introduces it to
-// agents, and connections to their ports. It knows agents by their ids only, and neither workspaces nor the server's API.
+// Package meshclient is a laptop's, or a region proxy's, ephemeral place in the mesh: a node with a fresh key, the
+// coordinator's client that introduces it to agents, and connections to their ports. It knows agents by their ids only,
+// and neither workspaces nor the server's API.
 package meshclient
 
 import (
@@ -29,14 +30,15 @@ const dialTimeout = 30 * time.Second
 
 // Options configure a Client.
 type Options struct {
-	URL        *url.URL      // the server's, required
-	Header     http.Header   // credential and other headers of requests
-	HTTPClient *http.Client  // nil: one of its own
-	TLS        *tls.Config   // for relays, and for a client of its own; nil: the system's trust
-	RelayOnly  bool          // no direct paths
-	Agent      string        // as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
-	Logger     *slog.Logger  // nil: silent
-	Kind       protocol.Kind // KindClient if empty
+	URL        *url.URL     // the server's, required
+	Header     http.Header  // credential and other headers of requests
+	HTTPClient *http.Client // nil: one of its own
+	TLS        *tls.Config  // for relays, and for a client of its own; nil: the system's trust
+	RelayOnly  bool         // no direct paths
+	// as [owner/]workspace[.agent]: the agent that will be introduced, if its name is known before its id; otherwise ""
+	Agent  string
+	Logger *slog.Logger  // nil: silent
+	Kind   protocol.Kind // KindClient if empty
 }
 
 // Client is one process's place in the mesh. It is safe for concurrent use.
@@ -115,8 +117,8 @@ func (c *Client) Joined(ctx context.Context) (protocol.Welcome, error) {
 	return c.coordinator.Welcome(ctx)
 }
 
-// Introduce blocks until the agent can be dialled. It waits for an agent that is not connected until ctx ends. An error with a code other
-// than fault.Unavailable is final.
+// Introduce blocks until the agent can be dialled. It waits for an agent that is not connected until ctx ends. An error
+// with a code other than fault.Unavailable is final.
 func (c *Client) Introduce(ctx context.Context, agent uuid.UUID) error {
 	return c.coordinator.Subscribe(ctx, agent)
 }
@@ -127,21 +129,27 @@ func (c *Client) Forget(agent uuid.UUID) { c.coordinator.Unsubscribe(agent) }
 // Ended reports whether the coordinator has refused this client for good.
 func (c *Client) Ended() bool { return c.coordinator.Err() != nil }
 
-// Key returns the key of the agent's current process, if the coordinator has announced it: another process has another key.
+// Key returns the key of the agent's current process, if the coordinator has announced it: another process has another
+// key.
 func (c *Client) Key(agent uuid.UUID) (tailnet.PublicKey, bool) {
 	info, _, ok := c.coordinator.Peer(agent)
 	return info.Key, ok
 }
 
-// Dial connects to a port of an agent that was introduced. network is "tcp" or "udp". It does not wait for a direct path.
+// Dial connects to a port of an agent that was introduced. network is "tcp" or "udp". It does not wait for a direct
+// path.
 func (c *Client) Dial(ctx context.Context, network string, agent uuid.UUID, port uint16) (net.Conn, error) {
-	return c.dial(ctx, agent, port, func(ctx context.Context, node *tailnet.Node, addr netip.AddrPort) (net.Conn, error) {
+	return c.dial(ctx, agent, port, func(ctx context.Context, node *tailnet.Node, addr netip.AddrPort) (net.Conn,
+		error) {
 		return node.Dial(ctx, network, addr)
 	})
 }
 
 // dial calls open with a deadline, and explains its error.
-func (c *Client) dial(ctx context.Context, agent uuid.UUID, port uint16, open func(context.Context, *tailnet.Node, netip.AddrPort) (net.Conn, error)) (net.Conn, error) {
+func (c *Client) dial(
+	ctx context.Context, agent uuid.UUID, port uint16,
+	open func(context.Context, *tailnet.Node, netip.AddrPort) (net.Conn, error),
+) (net.Conn, error) {
 	node, err := c.Node()
 	if err != nil {
 		return nil, err
@@ -160,10 +168,11 @@ func (c *Client) dial(ctx context.Context, agent uuid.UUID, port uint16, open fu
 	return nil, fmt.Errorf("dial agent port %d: %w", port, err)
 }
 
-// DialStream is like Dial for a TCP port, but does not wait if the agent supports streams: the first written data travels with the request,
-// and errors of Dial are returned by Read and Write.
+// DialStream is like Dial for a TCP port, but does not wait if the agent supports streams: the first written data
+// travels with the request, and errors of Dial are returned by Read and Write.
 func (c *Client) DialStream(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error) {
-	return c.dial(ctx, agent, port, func(ctx context.Context, node *tailnet.Node, addr netip.AddrPort) (net.Conn, error) {
+	return c.dial(ctx, agent, port, func(ctx context.Context, node *tailnet.Node, addr netip.AddrPort) (net.Conn,
+		error) {
 		return node.Open(ctx, addr)
 	})
 }
@@ -180,8 +189,8 @@ func (c *Client) Ping(ctx context.Context, agent uuid.UUID) (tailnet.Pong, error
 // farewell is how long the other ends of connections have to notice their end before the coordinator reports it.
 const farewell = 10 * time.Millisecond
 
-// Close leaves the mesh: it ends connections and sends bye to the coordinator. It is idempotent and takes at most a second if the server
-// answers.
+// Close leaves the mesh: it ends connections and sends bye to the coordinator. It is idempotent and takes at most a
+// second if the server answers.
 func (c *Client) Close() error {
 	c.Leave()
 	<-c.parted
@@ -189,12 +198,14 @@ func (c *Client) Close() error {
 	return c.parting
 }
 
-// Leave is like Close, for a process that is about to exit: it returns when everything has been sent, and waits for no answer.
+// Leave is like Close, for a process that is about to exit: it returns when everything has been sent, and waits for no
+// answer.
 func (c *Client) Leave() {
 	c.close.Do(func() {
 		<-c.made
-		// The node gets a head start: once the coordinator receives bye, agents forget this peer and do not answer its last packets. The
-		// head start is short, since without a bye they would keep half-open connections until they consider the peer lost.
+		// The node gets a head start: once the coordinator receives bye, agents forget this peer and do not answer its
+		// last packets. The head start is short, since without a bye they would keep half-open connections until they
+		// consider the peer lost.
 		go func() {
 			defer close(c.parted)
 			if c.node != nil {

@@ -26,9 +26,9 @@ const (
 // Claim is one process's exclusive hold on a daemon's folder.
 type Claim struct{ file *os.File }
 
-// ClaimFolder claims the folder of a daemon for this process, until Release or the end of the process. It asks the successor of
-// a killed daemon (Options.Successor) to leave, and waits until it has. It fails with a conflict if another daemon holds the
-// folder, or, for a successor, if any process does.
+// ClaimFolder claims the folder of a daemon for this process, until Release or the end of the process. It asks the
+// successor of a killed daemon (Options.Successor) to leave, and waits until it has. It fails with a conflict if
+// another daemon holds the folder, or, for a successor, if any process does.
 func ClaimFolder(ctx context.Context, dir string, successor bool) (*Claim, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
@@ -70,7 +70,8 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, successor boo
 		}
 		pid, isSuccessor := successorOf(file)
 		if successor || !isSuccessor {
-			return fault.New(fault.Conflict, "A provisioner with this name runs on this machine already: it uses the folder %s", dir).
+			return fault.New(fault.Conflict,
+				"A provisioner with this name runs on this machine already: it uses the folder %s", dir).
 				WithDetail("Give each provisioner on this machine its own --name.")
 		}
 		if pid != asked {
@@ -83,7 +84,8 @@ func waitForFolder(ctx context.Context, file *os.File, dir string, successor boo
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fault.New(fault.Conflict, "The helper that delivers a killed provisioner's results still uses the folder %s: %w", dir, taken)
+			return fault.New(fault.Conflict,
+				"The helper that delivers a killed provisioner's results still uses the folder %s: %w", dir, taken)
 		}
 	}
 }

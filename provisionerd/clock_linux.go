@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awake returns the time since the machine started, including sleep, because leases expire during sleep, too. Setting the
-// machine's clock does not change it.
+// awake returns the time since the machine started, including sleep, because leases expire during sleep, too. Setting
+// the machine's clock does not change it.
 func awake() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

@@ -46,10 +46,11 @@ type Options struct {
 	StopGrace time.Duration
 	// Successor makes a daemon that takes no jobs, but delivers what a killed one left in StateDir. See Delivered.
 	Successor bool
-	// Once makes a daemon that runs one job and takes no other. Served tells when the server has its result. Slots must be 1.
+	// Once makes a daemon that runs one job and takes no other. Served tells when the server has its result. Slots must
+	// be 1.
 	Once bool
-	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is also
-	// the maximum. Tests use smaller values.
+	// PieceBytes is how much of a state one message carries; a smaller state is sent whole. 0 means 4 MiB, which is
+	// also the maximum. Tests use smaller values.
 	PieceBytes int
 	// Metrics registers the daemon's metrics. Nil registers none.
 	Metrics prometheus.Registerer
@@ -124,8 +125,8 @@ func New(opts Options) *Daemon {
 	return d
 }
 
-// Start claims the folder and starts the daemon, which recovers the journals of an earlier process and dials the server until it answers.
-// Start does not wait for either. Its error is a fault; Stop is then unnecessary.
+// Start claims the folder and starts the daemon, which recovers the journals of an earlier process and dials the server
+// until it answers. Start does not wait for either. Its error is a fault; Stop is then unnecessary.
 func (d *Daemon) Start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,13 +149,14 @@ func (d *Daemon) Started() <-chan struct{} { return d.ready }
 // Done is closed when the server has refused the daemon for good, or Stop has ended it. Err reports which.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
 
-// Delivered waits until the server has everything that this daemon, or an earlier one in the folder, produced. It returns false if ctx ends
-// first.
+// Delivered waits until the server has everything that this daemon, or an earlier one in the folder, produced. It
+// returns false if ctx ends first.
 func (d *Daemon) Delivered(ctx context.Context) bool {
 	return d.await(ctx, nil, func() bool { return d.settled && len(d.leases) == 0 })
 }
 
-// Served waits until the one job of Options.Once has run, and the server has everything that it produced. It returns false if ctx ends first.
+// Served waits until the one job of Options.Once has run, and the server has everything that it produced. It returns
+// false if ctx ends first.
 func (d *Daemon) Served(ctx context.Context) bool {
 	return d.await(ctx, nil, func() bool { return d.served && len(d.leases) == 0 })
 }
@@ -173,9 +175,10 @@ func (d *Daemon) Err() error {
 	return d.err
 }
 
-// Stop drains the daemon: it accepts no further jobs and waits for running ones, whose logs say when ctx will end. When ctx ends, or Stop is
-// called again, it interrupts them, and kills them a little later. Results that the server does not acknowledge in time stay in the journal
-// for the next start. Stop returns when all of the daemon's goroutines have ended.
+// Stop drains the daemon: it accepts no further jobs and waits for running ones, whose logs say when ctx will end. When
+// ctx ends, or Stop is called again, it interrupts them, and kills them a little later. Results that the server does
+// not acknowledge in time stay in the journal for the next start. Stop returns when all of the daemon's goroutines have
+// ended.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	d.draining = true
@@ -206,7 +209,8 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	}
 	deliver := time.NewTimer(deliverTime)
 	defer deliver.Stop()
-	d.await(context.Background(), deliver.C, func() bool { return len(d.leases) == 0 || d.session == nil || d.state == stopped })
+	d.await(context.Background(), deliver.C,
+		func() bool { return len(d.leases) == 0 || d.session == nil || d.state == stopped })
 	d.cancel()
 	d.running.Wait()
 	d.abandon()
@@ -228,8 +232,8 @@ func (d *Daemon) Stop(ctx context.Context) error {
 // countDown is the interval at which a daemon that drains logs what it waits for.
 const countDown = 10 * time.Second
 
-// drain waits until no job runs or Stop is called again, and returns false if ctx ends first. The users who wait for the jobs read in
-// their logs how long they may run on, and the operator in the daemon's.
+// drain waits until no job runs or Stop is called again, and returns false if ctx ends first. The users who wait for
+// the jobs read in their logs how long they may run on, and the operator in the daemon's.
 func (d *Daemon) drain(ctx context.Context) bool {
 	end, bounded := ctx.Deadline()
 	left := func() time.Duration { return time.Until(end).Round(time.Second) }
@@ -299,7 +303,8 @@ func (d *Daemon) await(ctx context.Context, timer <-chan time.Time, is func() bo
 	}
 }
 
-// watchGrace interrupts the jobs when their leases may have ended, because a Terraform state must never have two writers.
+// watchGrace interrupts the jobs when their leases may have ended, because a Terraform state must never have two
+// writers.
 func (d *Daemon) watchGrace() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -319,7 +324,8 @@ func (d *Daemon) watchGrace() {
 		case over == 0:
 			over = awake()
 			d.log.Error("server away for too long, stopping the jobs", "duration", silent)
-			d.interrupt(fmt.Sprintf("The server was away for longer than %s, so the provisioner stopped the job. The state that was reached is kept.", grace))
+			d.interrupt(fmt.Sprintf("The server was away for longer than %s, so the provisioner stopped the job. The "+
+				"state that was reached is kept.", grace))
 		case awake()-over >= fenceForce:
 			d.each(func(l *lease) { l.askForce() })
 		}

@@ -38,8 +38,8 @@ type RunOptions struct {
 }
 
 // Run joins the mesh with a new key and serves until ctx ends, and then drains. A successor serves until everything is
-// delivered, and a daemon with Once until its job is. Run waits while the server is unreachable. It returns a fault if the coordinator or the server refuses the
-// daemon for good.
+// delivered, and a daemon with Once until its job is. Run waits while the server is unreachable. It returns a fault if
+// the coordinator or the server refuses the daemon for good.
 func Run(ctx context.Context, opts RunOptions) (err error) {
 	p, err := Join(opts)
 	if err != nil {
@@ -108,7 +108,8 @@ type Participant struct {
 	node *tailnet.Node
 }
 
-// Join starts a daemon and its mesh node, which dials the server until it answers. Join does not wait for that. The caller must call Stop.
+// Join starts a daemon and its mesh node, which dials the server until it answers. Join does not wait for that. The
+// caller must call Stop.
 func Join(opts RunOptions) (*Participant, error) {
 	if opts.URL == nil || opts.Header == nil {
 		return nil, fault.New(fault.Invalid, "The provisioner needs a server's URL and a credential")
@@ -119,7 +120,8 @@ func Join(opts RunOptions) (*Participant, error) {
 		Logger: opts.Logger, URL: opts.URL, Header: opts.Header, HTTPClient: opts.HTTPClient, TLS: opts.TLS,
 		Kind: protocol.KindProvisioner, Key: key.Public(),
 		NewNode: func(w protocol.Welcome) (client.Node, error) {
-			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key, Logger: opts.Logger, RelayOnly: opts.RelayOnly})
+			node, err := tailnet.New(tailnet.Options{ID: w.ID, Key: key, Logger: opts.Logger,
+				RelayOnly: opts.RelayOnly})
 			if err != nil {
 				return nil, err
 			}

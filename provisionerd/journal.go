@@ -18,11 +18,12 @@ import (
 //
 //	magic | record | record | …        record: length u32 | CRC-32C u32 | kind u8, message
 //
-// Integers are big-endian; length and checksum cover kind and message. The first record is the job's offer (without values and state). The
-// others are its events, with sequence numbers that grow by one, and between them the changes that the job began: a change is written as
-// soon as it is known, before the event that reports it to the server. A job that was recovered after a kill ends with a result, and
-// perhaps the pieces of its state before it, with sequence number 0; they get their numbers once the server has reported how many
-// events it has. Reading stops at the first incomplete record, where the process was killed.
+// Integers are big-endian; length and checksum cover kind and message. The first record is the job's offer (without
+// values and state). The others are its events, with sequence numbers that grow by one, and between them the changes
+// that the job began: a change is written as soon as it is known, before the event that reports it to the server. A job
+// that was recovered after a kill ends with a result, and perhaps the pieces of its state before it, with sequence
+// number 0; they get their numbers once the server has reported how many events it has. Reading stops at the first
+// incomplete record, where the process was killed.
 const (
 	journalMagic = "cmjrnl1\n"
 	recordHead   = 8
@@ -72,7 +73,8 @@ func (c *contents) last() uint64 {
 	return 0
 }
 
-// readJournal reads a journal of the given size in bytes. A torn tail is not an error. errNoJournal means that even the offer is missing.
+// readJournal reads a journal of the given size in bytes. A torn tail is not an error. errNoJournal means that even the
+// offer is missing.
 func readJournal(r io.ReaderAt, size int64) (*contents, error) {
 	magic := make([]byte, len(journalMagic))
 	if _, err := r.ReadAt(magic, 0); err != nil || string(magic) != journalMagic {
@@ -125,7 +127,8 @@ func readRecord(r io.ReaderAt, offset, size int64) ([]byte, error) {
 func (c *contents) add(payload []byte) bool {
 	if c.offer == nil {
 		offer := &provisionerpb.Offer{}
-		if payload[0] != kindOffer || proto.Unmarshal(payload[1:], offer) != nil || len(offer.GetJobId()) != 16 || offer.GetEpoch() == 0 {
+		if payload[0] != kindOffer || proto.Unmarshal(payload[1:], offer) != nil || len(offer.GetJobId()) != 16 ||
+			offer.GetEpoch() == 0 {
 			return false
 		}
 		c.offer = offer
@@ -231,10 +234,11 @@ func openJournal(path string) (*journal, *contents, error) {
 	return &journal{file: f, size: c.size}, c, nil
 }
 
-// append writes a message and returns its position. With sync the message is on disk when append returns. After an error
-// the file ends where it ended before; otherwise later appends fail, too.
+// append writes a message and returns its position. With sync the message is on disk when append returns. After an
+// error the file ends where it ended before; otherwise later appends fail, too.
 func (j *journal) append(kind byte, m proto.Message, sync bool) (record, error) {
-	buf, err := proto.MarshalOptions{}.MarshalAppend(append(make([]byte, recordHead, recordHead+1+proto.Size(m)), kind), m)
+	buf, err := proto.MarshalOptions{}.MarshalAppend(append(make([]byte, recordHead, recordHead+1+proto.Size(m)), kind),
+		m)
 	if err != nil {
 		return record{}, fmt.Errorf("encode event: %w", err)
 	}

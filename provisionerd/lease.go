@@ -81,7 +81,8 @@ func newLease(key leaseKey, offer *provisionerpb.Offer, file *journal, log *slog
 	return &lease{
 		key: key, offer: offer, log: log.With("job", key.job), wake: wake, disk: file, broken: file == nil,
 		pieceBytes: defaultPieceBytes,
-		stop:       make(chan struct{}), force: make(chan struct{}), dirty: notify.NewWake(), memory: map[uint64]*provisionerpb.Event{},
+		stop:       make(chan struct{}), force: make(chan struct{}), dirty: notify.NewWake(),
+		memory: map[uint64]*provisionerpb.Event{},
 	}
 }
 
@@ -106,7 +107,9 @@ func (l *lease) Log(line *provisionerpb.LogLine) {
 		}
 		if !l.full {
 			l.full = true
-			l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, line.Stage, fmt.Sprintf("The log is longer than %d MiB. From here on, only errors are kept.", maxLog>>20)), lineCost)
+			l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, line.Stage,
+				fmt.Sprintf("The log is longer than %d MiB. From here on, only errors are kept.", maxLog>>20)),
+				lineCost)
 		}
 		if !isError {
 			l.dropped++
@@ -136,9 +139,11 @@ func (l *lease) addLocked(line *provisionerpb.LogLine, size int) {
 	l.logged += size
 }
 
-// Change journals a step of a change at once, and sends it with the next log lines, with which it is also synced to disk.
+// Change journals a step of a change at once, and sends it with the next log lines, with which it is also synced to
+// disk.
 func (l *lease) Change(change *provisionerpb.Change) {
-	change = &provisionerpb.Change{Address: validText(change.GetAddress()), Creates: change.GetCreates(), End: change.GetEnd()}
+	change = &provisionerpb.Change{Address: validText(change.GetAddress()), Creates: change.GetCreates(),
+		End: change.GetEnd()}
 	l.writing.Lock()
 	if !l.broken {
 		if _, err := l.disk.append(kindChange, change, false); err != nil {
@@ -174,7 +179,8 @@ func (l *lease) Checkpoint(state []byte) {
 	l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: checkpoint}}, true)
 }
 
-// appendPiecesLocked journals the pieces of a state, which are synced with the event that follows them. Called with writing held.
+// appendPiecesLocked journals the pieces of a state, which are synced with the event that follows them. Called with
+// writing held.
 func (l *lease) appendPiecesLocked(state []byte) {
 	_ = pieces(state, l.pieceBytes, func(event *provisionerpb.Event) error {
 		l.appendLocked(event, false)
@@ -225,12 +231,13 @@ func (l *lease) flushLocked() {
 	l.mu.Unlock()
 	if len(lines)+len(changes) > 0 {
 		// Begun changes must survive a power cut.
-		l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: lines, Changes: changes}}}, len(changes) > 0)
+		l.appendLocked(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: lines,
+			Changes: changes}}}, len(changes) > 0)
 	}
 }
 
-// appendLocked numbers an event and journals it. If the disk fails, this and all later events stay in memory, because the journal must not
-// have a gap. Called with writing held.
+// appendLocked numbers an event and journals it. If the disk fails, this and all later events stay in memory, because
+// the journal must not have a gap. Called with writing held.
 func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
 	l.mu.Lock()
 	if l.finished {
@@ -259,8 +266,8 @@ func (l *lease) appendLocked(event *provisionerpb.Event, sync bool) {
 	l.wake()
 }
 
-// leaveDisk keeps this and all later events in memory, because the journal cannot be written. If its disk is full, the job's log says so.
-// Called with writing held, or before other goroutines know the lease.
+// leaveDisk keeps this and all later events in memory, because the journal cannot be written. If its disk is full, the
+// job's log says so. Called with writing held, or before other goroutines know the lease.
 func (l *lease) leaveDisk(err error) {
 	l.broken = true
 	full := disk.Fault(err, provisionersDisk)
@@ -270,7 +277,9 @@ func (l *lease) leaveDisk(err error) {
 	}
 	l.log.Warn("journal not writable, keeping the rest of this job in memory", "err", full)
 	l.mu.Lock()
-	l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, "Journal", full.Error()+" The job goes on. If the provisioner is killed before the job ends, it cannot say what the job did."), lineCost)
+	l.addLocked(ownLine(provisionerpb.LogLevel_LOG_LEVEL_WARN, "Journal",
+		full.Error()+" The job goes on. If the provisioner is killed before the job ends, it cannot say what the job "+
+			"did."), lineCost)
 	l.mu.Unlock()
 	l.dirty.Poke()
 }
@@ -293,8 +302,8 @@ func (l *lease) next(seq uint64) (*provisionerpb.Event, error) {
 	return event, nil
 }
 
-// acknowledge records that the server has stored all events up to seq. start is set if this confirms the lease and its job
-// has not begun; done is set if the lease is no longer needed.
+// acknowledge records that the server has stored all events up to seq. start is set if this confirms the lease and its
+// job has not begun; done is set if the lease is no longer needed.
 func (l *lease) acknowledge(seq uint64) (start, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -366,12 +375,14 @@ func (l *lease) describe() *provisionerpb.Lease {
 
 // ownLine returns a line that the daemon itself writes to a job's log.
 func ownLine(level provisionerpb.LogLevel, stage, text string) *provisionerpb.LogLine {
-	return &provisionerpb.LogLine{At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
+	return &provisionerpb.LogLine{At: timestamppb.Now(), Level: level,
+		Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
 }
 
 // cleanLine returns a copy of a line that any database accepts: truncated, valid UTF-8, without NUL.
 func cleanLine(line *provisionerpb.LogLine) *provisionerpb.LogLine {
-	out := &provisionerpb.LogLine{At: line.GetAt(), Level: line.GetLevel(), Source: line.GetSource(), Stage: cleanText(line.GetStage(), 256), Output: cleanText(line.GetOutput(), maxLine)}
+	out := &provisionerpb.LogLine{At: line.GetAt(), Level: line.GetLevel(), Source: line.GetSource(),
+		Stage: cleanText(line.GetStage(), 256), Output: cleanText(line.GetOutput(), maxLine)}
 	if out.At == nil {
 		out.At = timestamppb.Now()
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// accept accepts an offer if a slot is free, and queues the answer. The job starts once the server has confirmed the lease.
+// accept accepts an offer if a slot is free, and queues the answer. The job starts once the server has confirmed the
+// lease.
 func (d *Daemon) accept(s *session, offer *provisionerpb.Offer) error {
 	key, err := keyOf(offer.GetJobId(), offer.GetEpoch())
 	if err != nil {
@@ -153,7 +154,8 @@ func (d *Daemon) setAside(l *lease, lost bool, reason string) {
 		return
 	}
 	path, err := d.store.setAside(l.key)
-	l.log.Warn("lease lost with undelivered events", "reason", reason, "journal", path, "err", errors.Join(err, l.disk.close()))
+	l.log.Warn("lease lost with undelivered events", "reason", reason, "journal", path, "err",
+		errors.Join(err, l.disk.close()))
 }
 
 // enforce kills a job that does not end gracefully in time.

@@ -48,8 +48,8 @@ func pieces(state []byte, size int, yield func(*provisionerpb.Event) error) erro
 	return nil
 }
 
-// takeOut replaces a result's state with its description if the state is too large for one message. It returns the removed
-// state, or nil.
+// takeOut replaces a result's state with its description if the state is too large for one message. It returns the
+// removed state, or nil.
 func takeOut(result *provisionerpb.Result, size int) []byte {
 	build := result.GetWorkspaceBuild()
 	state := build.GetState()
@@ -69,14 +69,16 @@ func sendable(result *provisionerpb.Result) *provisionerpb.Result {
 	if proto.Size(result) <= maxMessage-1024 {
 		return result
 	}
-	small := &provisionerpb.Result{Error: fmt.Sprintf("The job's result cannot be sent: it has %d bytes.", proto.Size(result))}
+	small := &provisionerpb.Result{Error: fmt.Sprintf("The job's result cannot be sent: it has %d bytes.",
+		proto.Size(result))}
 	if result.GetError() != "" {
 		small.Error = cleanText(result.GetError(), maxLine) + " " + small.GetError()
 	}
 	if build := result.GetWorkspaceBuild(); build != nil {
 		small.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
-			State: build.GetState(), StateInPieces: build.GetStateInPieces(), InFlight: cleanText(build.GetInFlight(), maxLine),
-			Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
+			State: build.GetState(), StateInPieces: build.GetStateInPieces(),
+			InFlight: cleanText(build.GetInFlight(), maxLine),
+			Unknown:  build.GetUnknown(), Tainted: build.GetTainted(),
 		}}
 	}
 	return small
@@ -125,7 +127,8 @@ func cleanMessage(m protoreflect.Message) {
 	})
 }
 
-// fetchState fetches a build's initial state if that was too large for the offer. It waits while the server is unreachable.
+// fetchState fetches a build's initial state if that was too large for the offer. It waits while the server is
+// unreachable.
 func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 	work := l.offer.GetWorkspaceBuild()
 	ref := work.GetStateInPieces()
@@ -145,7 +148,8 @@ func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 			work.State, work.StateInPieces = state, nil
 			return nil
 		}
-		if code := connect.CodeOf(err); ctx.Err() != nil || code == connect.CodePermissionDenied || code == connect.CodeUnimplemented || errors.Is(err, errStateChanged) {
+		if code := connect.CodeOf(err); ctx.Err() != nil || code == connect.CodePermissionDenied ||
+			code == connect.CodeUnimplemented || errors.Is(err, errStateChanged) {
 			return fmt.Errorf("fetch the workspace's state: %w", err)
 		}
 		l.log.Warn("cannot fetch state, waiting for a new session", "err", err)
@@ -160,7 +164,8 @@ func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 }
 
 func fetchStateOnce(ctx context.Context, s *session, l *lease, ref *provisionerpb.StateRef) ([]byte, error) {
-	st, err := s.rpc.State(ctx, connect.NewRequest(&provisionerpb.StateRequest{JobId: l.key.job[:], Epoch: l.key.epoch}))
+	st, err := s.rpc.State(ctx,
+		connect.NewRequest(&provisionerpb.StateRequest{JobId: l.key.job[:], Epoch: l.key.epoch}))
 	if err != nil {
 		return nil, err
 	}

@@ -204,7 +204,8 @@ func (d *Daemon) greet(st *stream) (*provisionerpb.Welcome, error) {
 	if err != nil {
 		host = "unknown"
 	}
-	hello := &provisionerpb.Hello{ProtocolVersion: protocolVersion, Version: buildinfo.Version(), Hostname: host, Executor: d.opts.Executor.Name()}
+	hello := &provisionerpb.Hello{ProtocolVersion: protocolVersion, Version: buildinfo.Version(), Hostname: host,
+		Executor: d.opts.Executor.Name()}
 	d.each(func(l *lease) { hello.Leases = append(hello.Leases, l.describe()) })
 	if err := st.Send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: hello}}); broken(err) != nil {
 		return nil, broken(err)
@@ -380,8 +381,8 @@ func (d *Daemon) sentOf(s *session, l *lease) uint64 {
 	return s.sent[l.key]
 }
 
-// next returns the next message: control messages first, then events, for which the leases take turns, then Ready if it has changed. Ready
-// comes after all Accepts, so that the server counts slots as the daemon does.
+// next returns the next message: control messages first, then events, for which the leases take turns, then Ready if it
+// has changed. Ready comes after all Accepts, so that the server counts slots as the daemon does.
 func (d *Daemon) next(s *session, turn int) (*provisionerpb.DaemonMessage, *lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

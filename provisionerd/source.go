@@ -18,8 +18,8 @@ import (
 // maxSource bounds a source archive, in bytes.
 const maxSource = 256 << 20
 
-// source opens the template's source for a job. It waits while the server is unreachable, and fetches the archive again if
-// the stream breaks. The archive is an unnamed file that disappears when it is closed.
+// source opens the template's source for a job. It waits while the server is unreachable, and fetches the archive again
+// if the stream breaks. The archive is an unnamed file that disappears when it is closed.
 func (d *Daemon) source(l *lease) func(context.Context) (io.ReadCloser, error) {
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		for {
@@ -62,7 +62,8 @@ func (d *Daemon) awaitSession(ctx context.Context) (s *session, err error) {
 
 // fetch fetches the archive once. Permanent errors are faults.
 func (d *Daemon) fetch(ctx context.Context, s *session, l *lease) (_ io.ReadCloser, err error) {
-	st, err := s.rpc.Source(ctx, connect.NewRequest(&provisionerpb.SourceRequest{JobId: l.key.job[:], FileId: l.offer.GetFileId()}))
+	st, err := s.rpc.Source(ctx,
+		connect.NewRequest(&provisionerpb.SourceRequest{JobId: l.key.job[:], FileId: l.offer.GetFileId()}))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,8 @@ func (d *Daemon) fetch(ctx context.Context, s *session, l *lease) (_ io.ReadClos
 		return nil, err
 	}
 	if got, want := hex.EncodeToString(hash.Sum(nil)), l.offer.GetSourceSha256(); want != "" && got != want {
-		return nil, fault.New(fault.Internal, "The template's source arrived changed: its hash is %s, not %s", got, want)
+		return nil, fault.New(fault.Internal, "The template's source arrived changed: its hash is %s, not %s", got,
+			want)
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("rewind source: %w", err)

@@ -38,11 +38,13 @@ func openStore(dir string) (*store, error) {
 	}
 	// Journals hold Terraform's state.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, disk.Explain(fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err), provisionersDisk)
+		return nil, disk.Explain(fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err),
+			provisionersDisk)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, disk.Explain(fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err), provisionersDisk)
+		return nil, disk.Explain(fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err),
+			provisionersDisk)
 	}
 	if err := lockFile(lock); err != nil {
 		return nil, errors.Join(fault.New(fault.Conflict, "Another provisioner uses the folder %s: %w", dir, err).

@@ -25,8 +25,8 @@ import (
 const (
 	// recoverTime bounds how long the executor may take to recover one killed job.
 	recoverTime = 2 * time.Minute
-	// fenceForce is how long a job may take to end gracefully when its lease may be about to go to another daemon. The server
-	// waits a little longer than this before it reassigns the job.
+	// fenceForce is how long a job may take to end gracefully when its lease may be about to go to another daemon. The
+	// server waits a little longer than this before it reassigns the job.
 	fenceForce = 20 * time.Second
 )
 
@@ -36,14 +36,18 @@ func (d *Daemon) work(l *lease) {
 	l.log.Info("job started")
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
-	ctx, span := tracing.Tracer(d.opts.Tracer).Start(tracing.Continue(ctx, l.offer.GetTraceParent()), "job "+kindOf(l.offer), trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(attribute.String("codermesh.job", l.key.job.String()), attribute.String("codermesh.peer", d.opts.Name)))
+	ctx, span := tracing.Tracer(d.opts.Tracer).Start(tracing.Continue(ctx, l.offer.GetTraceParent()),
+		"job "+kindOf(l.offer), trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(attribute.String("codermesh.job", l.key.job.String()),
+			attribute.String("codermesh.peer", d.opts.Name)))
 	over := make(chan struct{})
 	var helpers sync.WaitGroup
 	helpers.Go(func() { l.batch(over) })
 	helpers.Go(func() { l.escalate(over, d.opts.StopGrace, cancel) })
 	// The first event marks the job as begun: a lease without events has not begun.
-	l.Log(ownLine(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Setting up", fmt.Sprintf("Provisioner %s runs this job with %s.", cmp.Or(d.opts.Name, "without a name"), d.opts.Executor.Name())))
+	l.Log(ownLine(provisionerpb.LogLevel_LOG_LEVEL_INFO, "Setting up",
+		fmt.Sprintf("Provisioner %s runs this job with %s.", cmp.Or(d.opts.Name, "without a name"),
+			d.opts.Executor.Name())))
 	l.flush()
 	result := d.execute(ctx, l)
 	close(over)
@@ -62,7 +66,8 @@ func (d *Daemon) work(l *lease) {
 	l.finish(result)
 	tracing.End(span, result.GetError() != "")
 	d.metrics.ended(l.offer, result, time.Since(began), dropped)
-	l.log.Info("job ended", "duration", time.Since(began), "failed", result.GetError() != "", "canceled", result.GetCanceled(), "dropped_lines", dropped)
+	l.log.Info("job ended", "duration", time.Since(began), "failed", result.GetError() != "", "canceled",
+		result.GetCanceled(), "dropped_lines", dropped)
 	d.release(l)
 }
 
@@ -131,8 +136,8 @@ func (l *lease) escalate(over <-chan struct{}, grace time.Duration, cancel conte
 	}
 }
 
-// recoverJournals recovers what an earlier process of this daemon left: it delivers finished jobs, and ends unfinished ones as failed, with
-// the remaining state.
+// recoverJournals recovers what an earlier process of this daemon left: it delivers finished jobs, and ends unfinished
+// ones as failed, with the remaining state.
 func (d *Daemon) recoverJournals() error {
 	keys, err := d.store.keys()
 	if err != nil {
@@ -171,13 +176,14 @@ func (d *Daemon) recoverJournals() error {
 	return nil
 }
 
-// recoverJob writes the end of a killed job into its journal. kept is false if the job had not begun: the server receives nothing from it
-// and gives it to another daemon.
+// recoverJob writes the end of a killed job into its journal. kept is false if the job had not begun: the server
+// receives nothing from it and gives it to another daemon.
 func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, recoverTime)
 	defer cancel()
 	checkpoint, cerr := l.disk.checkpoint(found)
-	left, err := d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch, job.Known{Checkpoint: checkpoint, Changes: found.changes})
+	left, err := d.opts.Executor.Recover(ctx, l.key.job, l.key.epoch,
+		job.Known{Checkpoint: checkpoint, Changes: found.changes})
 	if d.ctx.Err() != nil {
 		return false, d.ctx.Err() // stopping: the next start does it
 	}
@@ -192,24 +198,28 @@ func (d *Daemon) recoverJob(l *lease, found *contents) (kept bool, err error) {
 	if state == nil && err == nil && len(found.records) == 0 {
 		return false, nil
 	}
-	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last written state is kept, and the next build continues from it.", doing(found.offer))}
+	result := &provisionerpb.Result{Error: fmt.Sprintf("The provisioner was killed while it was %s. The last written "+
+		"state is kept, and the next build continues from it.", doing(found.offer))}
 	if found.offer.GetWorkspaceBuild() != nil {
 		if sentence := (tfstate.Outcome{Unknown: left.Unknown, Tainted: left.Tainted}).Sentence(); sentence != "" {
 			result.Error += " " + sentence
 		}
 		result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
-			State: state, InFlight: strings.Join(slices.Concat(left.Unknown, left.Tainted), ", "), Unknown: left.Unknown, Tainted: left.Tainted,
+			State: state, InFlight: strings.Join(slices.Concat(left.Unknown, left.Tainted), ", "),
+			Unknown: left.Unknown, Tainted: left.Tainted,
 		}}
 	}
 	if err := l.appendTail(result); err != nil {
 		return false, fmt.Errorf("journal the end of a killed job: %w", err)
 	}
 	l.finished = true
-	l.log.Warn("recovered job of a killed provisioner", "state_bytes", len(state), "unknown", len(left.Unknown), "tainted", len(left.Tainted))
+	l.log.Warn("recovered job of a killed provisioner", "state_bytes", len(state), "unknown", len(left.Unknown),
+		"tainted", len(left.Tainted))
 	return true, nil
 }
 
-// appendTail writes the result of a recovered job without numbers, which follow once the server has reported how many events it has.
+// appendTail writes the result of a recovered job without numbers, which follow once the server has reported how many
+// events it has.
 func (l *lease) appendTail(result *provisionerpb.Result) error {
 	write := func(event *provisionerpb.Event, sync bool) error {
 		event.JobId, event.Epoch = l.key.job[:], l.key.epoch
@@ -219,7 +229,8 @@ func (l *lease) appendTail(result *provisionerpb.Result) error {
 		}
 		return err
 	}
-	err := pieces(takeOut(result, l.pieceBytes), l.pieceBytes, func(event *provisionerpb.Event) error { return write(event, false) })
+	err := pieces(takeOut(result, l.pieceBytes), l.pieceBytes,
+		func(event *provisionerpb.Event) error { return write(event, false) })
 	if err != nil {
 		return err
 	}
@@ -248,7 +259,8 @@ func doing(offer *provisionerpb.Offer) string {
 
 // forJournal returns an offer without what recovery does not need: values, secrets and the state before the job.
 func forJournal(offer *provisionerpb.Offer) *provisionerpb.Offer {
-	out := &provisionerpb.Offer{JobId: offer.GetJobId(), Epoch: offer.GetEpoch(), FileId: offer.GetFileId(), SourceSha256: offer.GetSourceSha256()}
+	out := &provisionerpb.Offer{JobId: offer.GetJobId(), Epoch: offer.GetEpoch(), FileId: offer.GetFileId(),
+		SourceSha256: offer.GetSourceSha256()}
 	switch j := offer.GetJob().(type) {
 	case *provisionerpb.Offer_TemplateImport:
 		out.Job = &provisionerpb.Offer_TemplateImport{TemplateImport: &provisionerpb.TemplateImport{}}

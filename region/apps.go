@@ -30,8 +30,8 @@ import (
 const (
 	// answerFresh is how long a server's answer about a visitor is used: a page asks for a hundred files at once.
 	answerFresh = 15 * time.Second
-	// renewEvery is how often the servers are asked whether a visit may go on. One that they refuse ends at once; while no server answers, it
-	// goes on until its visa expires.
+	// renewEvery is how often the servers are asked whether a visit may go on. One that they refuse ends at once; while
+	// no server answers, it goes on until its visa expires.
 	renewEvery = 15 * time.Second
 	// keepVisit is how long a visit without requests is renewed: connections to the app stay open for the next one.
 	keepVisit = 45 * time.Second
@@ -46,7 +46,8 @@ const (
 //
 //	browser ──▶ appproxy ──Decide──▶ server: VisitResponse{App, Visa} ──Dial──▶ mesh ──visa──▶ agent ──▶ localhost
 //
-// It knows what the servers have answered lately, and the visits that go on. It has nothing with which it could answer itself.
+// It knows what the servers have answered lately, and the visits that go on. It has nothing with which it could answer
+// itself.
 type apps struct {
 	opts    Options
 	log     *slog.Logger
@@ -93,8 +94,10 @@ type visit struct {
 func newApps(ctx context.Context, opts Options, log *slog.Logger) *apps {
 	a := &apps{
 		opts: opts, log: log, life: ctx, visits: map[uuid.UUID]*visit{},
-		server:  sdk.New(opts.Server, "", sdk.Options{Header: http.Header{sdk.ProxyTokenHeader: {opts.Token.Reveal()}}, TLS: opts.TLS}),
-		answers: memo.New[question, VisitResponse](memo.Options{Fresh: answerFresh, Timeout: askTimeout, Max: maxAnswers}),
+		server: sdk.New(opts.Server, "", sdk.Options{Header: http.Header{sdk.ProxyTokenHeader: {opts.Token.Reveal()}},
+			TLS: opts.TLS}),
+		answers: memo.New[question, VisitResponse](memo.Options{Fresh: answerFresh, Timeout: askTimeout,
+			Max: maxAnswers}),
 	}
 	if opts.WireGuard != nil {
 		a.devices = newDeviceHouse(a)
@@ -126,7 +129,8 @@ func (a *apps) join() *meshclient.Client {
 		return old
 	}
 	client := meshclient.Start(meshclient.Options{
-		URL: a.opts.Server, Header: http.Header{sdk.ProxyTokenHeader: {a.opts.Token.Reveal()}}, TLS: a.opts.TLS, Logger: a.log, Kind: protocol.KindProxy,
+		URL: a.opts.Server, Header: http.Header{sdk.ProxyTokenHeader: {a.opts.Token.Reveal()}}, TLS: a.opts.TLS,
+		Logger: a.log, Kind: protocol.KindProxy,
 	})
 	a.mu.Lock()
 	a.client = client
@@ -194,7 +198,8 @@ type allowed struct {
 func unreachable(err error) error {
 	switch fault.CodeOf(err) {
 	case fault.Unauthenticated, fault.Forbidden:
-		return fault.New(fault.Unavailable, "This region is not available: %w", err).WithDetail("Open the app from the dashboard.")
+		return fault.New(fault.Unavailable, "This region is not available: %w", err).
+			WithDetail("Open the app from the dashboard.")
 	}
 	return err
 }
@@ -202,7 +207,8 @@ func unreachable(err error) error {
 // Redeem implements appproxy.Judge.
 func (a *apps) Redeem(ctx context.Context, x appproxy.Exchange) (secret.Token, error) {
 	var resp RedeemResponse
-	// A code works once: if the answer with the token is lost, the next one has none, and the browser gets another code.
+	// A code works once: if the answer with the token is lost, the next one has none, and the browser gets another
+	// code.
 	if err := a.server.AskAsProxy(ctx, appCodes, x, &resp); err != nil {
 		return "", unreachable(err)
 	}
@@ -302,7 +308,8 @@ func (a *apps) keep(v *visit) {
 		switch code := fault.CodeOf(err); {
 		case v.ctx.Err() != nil:
 			return
-		case err == nil && resp.Visa == "", code == fault.Unauthenticated, code == fault.Forbidden, code == fault.NotFound:
+		case err == nil &&
+			resp.Visa == "", code == fault.Unauthenticated, code == fault.Forbidden, code == fault.NotFound:
 			v.end(fault.New(fault.Forbidden, "Your access to this %s has ended.", v.what))
 			return
 		case err != nil && time.Now().After(until):
@@ -402,5 +409,6 @@ func (a *apps) introduce(ctx context.Context, client *meshclient.Client, agent u
 	}
 	a.log.Debug("agent not introduced", "agent", agent, "err", err)
 	return fault.New(fault.Unavailable, "The workspace's agent cannot be reached from this region.").
-		WithDetail("It is not connected, or older than the server: restart the workspace, or open the app from the dashboard.")
+		WithDetail("It is not connected, or older than the server: restart the workspace, or open the app from the " +
+			"dashboard.")
 }

@@ -8,7 +8,8 @@ import (
 // LatencyPath is where servers and proxies answer pages that measure the round trip to them.
 const LatencyPath = "/latency-check"
 
-// AnswerLatency serves LatencyPath. The answer is the same for everyone, so pages of every origin may read it and its timing.
+// AnswerLatency serves LatencyPath. The answer is the same for everyone, so pages of every origin may read it and its
+// timing.
 func AnswerLatency(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")

@@ -4,11 +4,14 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // The relay's metrics have the names of those of the servers' relays, so that sums cover all relays.
 var (
-	connected   = prometheus.NewDesc("codermesh_region_connected", "1 while this region proxy is connected to a server that has sent all keys.", nil, nil)
-	connections = prometheus.NewDesc("codermesh_region_connections_total", "Connections to servers that have sent all keys.", nil, nil)
-	admitted    = prometheus.NewDesc("codermesh_region_keys", "Node keys that this region proxy admits.", nil, nil)
-	relayNodes  = prometheus.NewDesc("codermesh_relay_connections", "Nodes that are connected to this relay.", nil, nil)
-	relayBytes  = prometheus.NewDesc("codermesh_relay_bytes_total", "Bytes of packets that this relay sent to, and received from, its nodes.", []string{"direction"}, nil)
+	connected = prometheus.NewDesc("codermesh_region_connected",
+		"1 while this region proxy is connected to a server that has sent all keys.", nil, nil)
+	connections = prometheus.NewDesc("codermesh_region_connections_total",
+		"Connections to servers that have sent all keys.", nil, nil)
+	admitted   = prometheus.NewDesc("codermesh_region_keys", "Node keys that this region proxy admits.", nil, nil)
+	relayNodes = prometheus.NewDesc("codermesh_relay_connections", "Nodes that are connected to this relay.", nil, nil)
+	relayBytes = prometheus.NewDesc("codermesh_relay_bytes_total",
+		"Bytes of packets that this relay sent to, and received from, its nodes.", []string{"direction"}, nil)
 )
 
 // Describe names the metrics.

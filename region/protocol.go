@@ -26,8 +26,8 @@ const (
 	// VisitPath and RedeemPath are routes of the servers, for proxies: VisitRequest and appproxy.Exchange.
 	VisitPath  = proxyRoutes + visits
 	RedeemPath = proxyRoutes + appCodes
-	// SSHKeyPath, SSHVisitPath, SSHStartPath and SSHHostKeyPath are those for their SSH gateways: SSHKeyRequest, VisitRequest, SSHStartRequest and an empty
-	// request.
+	// SSHKeyPath, SSHVisitPath, SSHStartPath and SSHHostKeyPath are those for their SSH gateways: SSHKeyRequest,
+	// VisitRequest, SSHStartRequest and an empty request.
 	SSHKeyPath     = proxyRoutes + sshKeys
 	SSHVisitPath   = proxyRoutes + sshVisits
 	SSHStartPath   = proxyRoutes + sshStarts
@@ -86,7 +86,8 @@ type VisitRequest struct {
 	// Addr and UserAgent are the visitor's, for the connection log.
 	Addr      netip.Addr `json:"addr,omitzero"`
 	UserAgent string     `json:"user_agent,omitempty"`
-	// In, Out and Status are what passed since the last request: bytes into and out of the workspace, and the first answer's status.
+	// In, Out and Status are what passed since the last request: bytes into and out of the workspace, and the first
+	// answer's status.
 	In     int64 `json:"in,omitempty"`
 	Out    int64 `json:"out,omitempty"`
 	Status int32 `json:"status,omitempty"`
@@ -95,10 +96,12 @@ type VisitRequest struct {
 // Terminal describes the visit of a terminal.
 type Terminal struct {
 	Agent uuid.UUID `json:"agent"`
-	// Token is what the visitor brought. Origin is that of the visitor's page; "" if they have none. Renewals have neither.
+	// Token is what the visitor brought. Origin is that of the visitor's page; "" if they have none. Renewals have
+	// neither.
 	Token  secret.Token `json:"token,omitempty"`
 	Origin string       `json:"origin,omitempty"`
-	// Ended is why the terminal was closed, and In and Out its bytes into and out of the workspace. A server only records that.
+	// Ended is why the terminal was closed, and In and Out its bytes into and out of the workspace. A server only
+	// records that.
 	Ended string `json:"ended,omitempty"`
 	In    int64  `json:"in,omitempty"`
 	Out   int64  `json:"out,omitempty"`
@@ -122,7 +125,8 @@ type SSH struct {
 	// Key is the client's public key, and KeyID its registration.
 	Key   []byte    `json:"key"`
 	KeyID uuid.UUID `json:"key_id"`
-	// Name is [owner/]workspace[.agent], and Port a service of its agent: meshport.Session or meshport.SSH. Renewals have neither.
+	// Name is [owner/]workspace[.agent], and Port a service of its agent: meshport.Session or meshport.SSH. Renewals
+	// have neither.
 	Name string `json:"name,omitempty"`
 	Port uint16 `json:"port,omitempty"`
 	// Ended, In and Out are as in Terminal.
@@ -262,7 +266,8 @@ func CheckURL(text string) error {
 	if err != nil {
 		return err
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" || u.Opaque != "" {
 		return fmt.Errorf("%q cannot be the URL of a region: it must be like https://eu.example.com", u.Redacted())
 	}
 	return nil

@@ -59,10 +59,12 @@ type Options struct {
 	Proxies clientaddr.Proxies
 	// STUNAddress is the UDP address that answers STUN. Empty means none.
 	STUNAddress string
-	// Apps makes the proxy serve apps and terminals, and WildcardHost is the pattern of their hosts: see appproxy.Options.
+	// Apps makes the proxy serve apps and terminals, and WildcardHost is the pattern of their hosts: see
+	// appproxy.Options.
 	Apps         bool
 	WildcardHost string
-	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach it. Run closes it.
+	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach
+	// it. Run closes it.
 	SSH       net.Listener
 	SSHAccess string
 	// WireGuard serves devices with a WireGuard app. Nil: there is no WireGuard gateway.
@@ -90,8 +92,8 @@ type proxy struct {
 	synced    uint64 // connections that have sent all keys
 }
 
-// Run serves the relay until ctx ends, or the servers refuse the token. It connects again whenever the connection is lost, and serves
-// admitted nodes meanwhile.
+// Run serves the relay until ctx ends, or the servers refuse the token. It connects again whenever the connection is
+// lost, and serves admitted nodes meanwhile.
 func Run(ctx context.Context, opts Options) (err error) {
 	p := &proxy{opts: opts, log: opts.Logger, keys: map[tailnet.PublicKey]uint64{}}
 	if p.log == nil {
@@ -133,7 +135,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if opts.Apps {
 		mux.HandleFunc("GET "+LatencyPath, AnswerLatency)
 		mux.HandleFunc("GET "+TerminalPath, p.apps.serveTerminal)
-		front := appproxy.New(appproxy.Options{Logger: p.log, Judge: p.apps, URL: opts.URL, Dashboard: opts.Server, WildcardHost: opts.WildcardHost})
+		front := appproxy.New(appproxy.Options{Logger: p.log, Judge: p.apps, URL: opts.URL, Dashboard: opts.Server,
+			WildcardHost: opts.WildcardHost})
 		handler = front.Wrap(mux)
 		defer func() {
 			cancel(nil)
@@ -141,9 +144,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 		}()
 	}
 	handler = hosts.New(hosts.Options{
-		URLs: []*url.URL{opts.URL}, Wildcard: opts.WildcardHost, Trusted: opts.TrustedHosts, Certified: opts.Certified, Setting: "--trusted-hosts", Logger: p.log,
+		URLs: []*url.URL{opts.URL}, Wildcard: opts.WildcardHost, Trusted: opts.TrustedHosts, Certified: opts.Certified,
+		Setting: "--trusted-hosts", Logger: p.log,
 	}).Handler(handler)
-	server := &http.Server{Handler: opts.Proxies.Handler(handler), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
+	server := &http.Server{Handler: opts.Proxies.Handler(handler), ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug)}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(opts.Listener); !errors.Is(err, http.ErrServerClosed) {
@@ -222,7 +227,8 @@ func (p *proxy) connect(ctx context.Context) (synced bool, _ error) {
 	dialing, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	conn, err := websock.Dial(dialing, p.opts.Server.JoinPath(sdk.ProxyPath), websock.DialOptions{
-		Header: http.Header{sdk.ProxyTokenHeader: {p.opts.Token.Reveal()}}, ReadLimit: MaxUpdate, PingInterval: pingInterval, TLS: p.opts.TLS,
+		Header: http.Header{sdk.ProxyTokenHeader: {p.opts.Token.Reveal()}}, ReadLimit: MaxUpdate,
+		PingInterval: pingInterval, TLS: p.opts.TLS,
 	})
 	if err != nil {
 		return false, err
@@ -296,7 +302,8 @@ func (p *proxy) apply(u Update) {
 	}
 }
 
-// revokeAfter revokes, after a delay without a new connection, all keys, or those that the current connection has not named.
+// revokeAfter revokes, after a delay without a new connection, all keys, or those that the current connection has not
+// named.
 func (p *proxy) revokeAfter(delay time.Duration, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -200,7 +200,8 @@ func (s *sshSession) Blocked(ctx context.Context) (bool, error) {
 	renewal := s.visit.renewal
 	s.mu.Unlock()
 	from := s.visit.from
-	resp, err := s.ask(ctx, VisitRequest{SSH: &s.asked, Visit: renewal, Node: s.node, Addr: from.addr, UserAgent: from.userAgent})
+	resp, err := s.ask(ctx, VisitRequest{SSH: &s.asked, Visit: renewal, Node: s.node, Addr: from.addr,
+		UserAgent: from.userAgent})
 	return resp.Blocked, err
 }
 
@@ -219,5 +220,6 @@ func (s *sshSession) ended() {
 	s.mu.Unlock()
 	end := s.asked
 	end.Ended, end.In, end.Out = gateway.Reason(s.visit.ctx), s.visit.in.Load(), s.visit.out.Load()
-	s.report(s.visit, sshVisits, VisitRequest{SSH: &end, Visit: renewal, Node: s.node, Addr: s.visit.from.addr, UserAgent: s.visit.from.userAgent})
+	s.report(s.visit, sshVisits, VisitRequest{SSH: &end, Visit: renewal, Node: s.node, Addr: s.visit.from.addr,
+		UserAgent: s.visit.from.userAgent})
 }

@@ -25,8 +25,8 @@ import (
 // reportTimeout bounds the report that a terminal has ended: a proxy that stops waits for it.
 const reportTimeout = 2 * time.Second
 
-// serveTerminal serves a terminal's websocket, at the path and with the query that it has at a server. The browser has no session here: its
-// page brings a token that the servers signed for this visit.
+// serveTerminal serves a terminal's websocket, at the path and with the query that it has at a server. The browser has
+// no session here: its page brings a token that the servers signed for this visit.
 func (a *apps) serveTerminal(w http.ResponseWriter, r *http.Request) {
 	if err := a.terminal(w, r); err != nil {
 		refuse(w, err)
@@ -42,7 +42,8 @@ func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(f.Code.HTTPStatus())
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": f.Message, "detail": f.Detail}) // an error means that the client has disconnected
+	// an error means that the client has disconnected
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": f.Message, "detail": f.Detail})
 }
 
 // terminal serves a terminal to its end. It returns an error if it has answered nothing.
@@ -62,8 +63,9 @@ func (a *apps) terminal(w http.ResponseWriter, r *http.Request) error {
 	}
 	from := question{addr: clientaddr.Of(r), userAgent: r.UserAgent()}
 	resp, err := a.ask(r.Context(), VisitRequest{
-		Terminal: &Terminal{Agent: agent, Token: secret.Token(query.Get(sdk.TerminalTokenParam)), Origin: r.Header.Get("Origin")},
-		Node:     node.ID(), Addr: from.addr, UserAgent: from.userAgent,
+		Terminal: &Terminal{Agent: agent, Token: secret.Token(query.Get(sdk.TerminalTokenParam)),
+			Origin: r.Header.Get("Origin")},
+		Node: node.ID(), Addr: from.addr, UserAgent: from.userAgent,
 	})
 	if err != nil {
 		return err
@@ -98,7 +100,8 @@ func (a *apps) terminal(w http.ResponseWriter, r *http.Request) error {
 	defer context.AfterFunc(v.ctx, func() { conn.Close() })()
 	counted := countedConn{conn, &v.in, &v.out}
 	if err := ptywire.WriteJSON(counted, ptywire.Open, open); err != nil {
-		return fault.New(fault.Unavailable, "The workspace's agent cannot be reached: %w", err).WithDetail("Try again in a moment.")
+		return fault.New(fault.Unavailable, "The workspace's agent cannot be reached: %w", err).
+			WithDetail("Try again in a moment.")
 	}
 	// The token is for the page's origin, so the origin needs no other check.
 	ws, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: ptyweb.ReadLimit, OriginHosts: []string{"*"}})
@@ -127,13 +130,15 @@ func (v *visit) canceled() (websock.Status, string, bool) {
 	}
 }
 
-// ended reports the end of a terminal, for the connection log. It may be called after the proxy's life has ended, so it does not join.
+// ended reports the end of a terminal, for the connection log. It may be called after the proxy's life has ended, so it
+// does not join.
 func (a *apps) ended(v *visit, node uuid.UUID, reason string) {
 	a.mu.Lock()
 	renewal := v.renewal
 	a.mu.Unlock()
 	a.report(v, visits, VisitRequest{
-		Visit: renewal, Terminal: &Terminal{Agent: v.agent, Ended: reason, In: v.in.Load(), Out: v.out.Load()}, Node: node, Addr: v.from.addr, UserAgent: v.from.userAgent,
+		Visit: renewal, Terminal: &Terminal{Agent: v.agent, Ended: reason, In: v.in.Load(), Out: v.out.Load()},
+		Node: node, Addr: v.from.addr, UserAgent: v.from.userAgent,
 	})
 }
 

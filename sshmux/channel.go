@@ -14,7 +14,8 @@ import (
 // largePiece is the size in bytes from which a piece gets a pooled buffer.
 const largePiece = MaxData / 2
 
-// growAfter is how many bytes must be read within growTime for a window to grow to MaxWindow. Slow readers keep the smaller one.
+// growAfter is how many bytes must be read within growTime for a window to grow to MaxWindow. Slow readers keep the
+// smaller one.
 const (
 	growAfter = 256 << 10
 	growTime  = 3 * time.Second
@@ -79,7 +80,8 @@ func newChannel(c *Conn, id uint32) *Channel {
 	return ch
 }
 
-// Requests returns a Go channel with the other end's requests. The caller must receive from it until it is closed, which happens when ch closes.
+// Requests returns a Go channel with the other end's requests. The caller must receive from it until it is closed,
+// which happens when ch closes.
 func (ch *Channel) Requests() <-chan *Request { return ch.requests }
 
 // handle processes a frame other than data.
@@ -255,7 +257,8 @@ func (ch *Channel) read(from *[]piece, b []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo writes incoming data to w without copying, until the other end stops sending. The end of the data is not an error.
+// WriteTo writes incoming data to w without copying, until the other end stops sending. The end of the data is not an
+// error.
 func (ch *Channel) WriteTo(w io.Writer) (int64, error) { return ch.writeTo(&ch.in, w) }
 
 func (ch *Channel) writeTo(from *[]piece, w io.Writer) (total int64, err error) {
@@ -402,7 +405,8 @@ func (ch *Channel) Close() error {
 	return err
 }
 
-// Ask sends a request without waiting for its answer. The answer is lost if the request cannot be sent or the channel ends first.
+// Ask sends a request without waiting for its answer. The answer is lost if the request cannot be sent or the channel
+// ends first.
 func (ch *Channel) Ask(name string, payload []byte, answer *Answer) error {
 	err := ch.ask(frame{kind: kindRequest, channel: ch.id, name: name, want: true, data: payload}, answer)
 	if err != nil {
@@ -463,7 +467,8 @@ func (ch *Channel) sendRequestLocked(f frame) error {
 		return errTooLong
 	}
 	for len(f.data) > maxPart {
-		if err := ch.conn.sendLocked(frame{kind: kindRequest, channel: ch.id, name: partName, data: f.data[:maxPart]}); err != nil {
+		if err := ch.conn.sendLocked(frame{kind: kindRequest, channel: ch.id, name: partName,
+			data: f.data[:maxPart]}); err != nil {
 			return err
 		}
 		f.data = f.data[maxPart:]
@@ -524,7 +529,8 @@ type Request struct {
 	ch        *Channel
 }
 
-// Reply answers a request that wants a reply, and does nothing for others. Requests must be answered in the order in which they arrived.
+// Reply answers a request that wants a reply, and does nothing for others. Requests must be answered in the order in
+// which they arrived.
 func (r *Request) Reply(ok bool) error {
 	if !r.WantReply || r.ch.isClosed() {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Client starts a connection on raw, as New does, and returns an SSH client on it. A channel that the other end rejects is
-// closed. A request waits for its answer if the library wants one. Closing the client closes raw.
+// Client starts a connection on raw, as New does, and returns an SSH client on it. A channel that the other end rejects
+// is closed. A request waits for its answer if the library wants one. Closing the client closes raw.
 func Client(raw net.Conn, opts Options) *ssh.Client {
 	c := clientConn{New(raw, opts)}
 	channels := make(chan ssh.NewChannel)
@@ -53,8 +53,9 @@ func (c clientChannel) Accept() (ssh.Channel, <-chan *ssh.Request, error) {
 	return ch, libraryRequests(ch), nil
 }
 
-// libraryRequests converts a channel's requests to the library's type. Those cannot be answered through this package, so
-// libraryRequests refuses requests that want an answer. Requests from a server to a client, such as exit-status, do not want one.
+// libraryRequests converts a channel's requests to the library's type. Those cannot be answered through this package,
+// so libraryRequests refuses requests that want an answer. Requests from a server to a client, such as exit-status, do
+// not want one.
 func libraryRequests(ch *Channel) <-chan *ssh.Request {
 	requests := make(chan *ssh.Request, maxQueue)
 	go func() {

@@ -60,14 +60,16 @@ type Conn struct {
 	grown    int // bytes of growth in use
 }
 
-// New starts a connection on raw and takes ownership of it. The caller must receive the channels that the other end opens.
+// New starts a connection on raw and takes ownership of it. The caller must receive the channels that the other end
+// opens.
 func New(raw net.Conn, opts Options) *Conn {
 	if opts.MaxChannels == 0 {
 		opts.MaxChannels = 256
 	}
 	c := &Conn{
 		raw: raw, opts: opts, incoming: make(chan *NewChannel, maxQueue), globals: make(chan frame, maxQueue),
-		ready: make(chan struct{}), done: make(chan struct{}), channels: make(map[uint32]*Channel), replies: make(map[uint32]*Answer),
+		ready: make(chan struct{}), done: make(chan struct{}), channels: make(map[uint32]*Channel),
+		replies: make(map[uint32]*Answer),
 	}
 	if opts.Server {
 		c.mine = byServer
@@ -103,7 +105,8 @@ func (c *Conn) readLoop() {
 var (
 	// ErrVersion means that the other end has shown that it speaks another version of the protocol.
 	ErrVersion = errors.New("another version of the session protocol")
-	// ErrEarly means that the stream ended before the other end sent anything. Whether it received what this end sent is not known.
+	// ErrEarly means that the stream ended before the other end sent anything. Whether it received what this end sent
+	// is not known.
 	ErrEarly = errors.New("the connection ended before the other end answered")
 )
 
@@ -214,7 +217,8 @@ func (c *Conn) opened(f frame) error {
 	}
 	c.mu.Unlock()
 	if ch == nil {
-		return c.send(frame{kind: kindReject, channel: f.channel, reason: uint32(ssh.ResourceShortage), data: []byte("too many channels")})
+		return c.send(frame{kind: kindReject, channel: f.channel, reason: uint32(ssh.ResourceShortage),
+			data: []byte("too many channels")})
 	}
 	select {
 	case c.incoming <- &NewChannel{ch, f.want, f.name, f.data}:
@@ -322,11 +326,12 @@ func (c *Conn) failure() error {
 	return c.err
 }
 
-// Open opens a channel. It does not wait: if the other end refuses, the channel is closed, and Read returns the reason as an
-// *ssh.OpenChannelError.
+// Open opens a channel. It does not wait: if the other end refuses, the channel is closed, and Read returns the reason
+// as an *ssh.OpenChannelError.
 func (c *Conn) Open(name string, data []byte) (*Channel, error) { return c.open(name, data, false) }
 
-// OpenConfirmed is like Open, but waits until the other end accepts the channel. It returns an *ssh.OpenChannelError if the other end refuses.
+// OpenConfirmed is like Open, but waits until the other end accepts the channel. It returns an *ssh.OpenChannelError if
+// the other end refuses.
 func (c *Conn) OpenConfirmed(name string, data []byte) (*Channel, error) {
 	ch, err := c.open(name, data, true)
 	if err != nil {
@@ -368,15 +373,16 @@ func (c *Conn) open(name string, data []byte, confirm bool) (*Channel, error) {
 	}
 	c.channels[ch.id] = ch
 	c.mu.Unlock()
-	if err := c.sendLocked(frame{kind: kindOpen, channel: ch.id, name: name, want: confirm, window: uint32(window), data: data}); err != nil {
+	if err := c.sendLocked(frame{kind: kindOpen, channel: ch.id, name: name, want: confirm, window: uint32(window),
+		data: data}); err != nil {
 		ch.shut()
 		return nil, fmt.Errorf("open channel: %w", err)
 	}
 	return ch, nil
 }
 
-// Ask sends a global request without waiting for its answer. The answer is lost if the request cannot be sent or the connection ends
-// first.
+// Ask sends a global request without waiting for its answer. The answer is lost if the request cannot be sent or the
+// connection ends first.
 func (c *Conn) Ask(name string, payload []byte, answer *Answer) error {
 	err := c.ask(name, payload, answer)
 	if err != nil {

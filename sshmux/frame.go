@@ -23,8 +23,9 @@ const (
 	FirstWindow = 2 << 20
 	MaxWindow   = 16 << 20
 
-	// MaxRequest is the maximum number of bytes of the data of a channel's request, such as a command. Frames of type partName carry the beginning of
-	// data that does not fit into one frame. An end that does not know them ignores them, and finds the rest malformed.
+	// MaxRequest is the maximum number of bytes of the data of a channel's request, such as a command. Frames of type
+	// partName carry the beginning of data that does not fit into one frame. An end that does not know them ignores
+	// them, and finds the rest malformed.
 	MaxRequest = 256 << 10
 	partName   = "part@codermesh"
 	maxPart    = MaxData - 128

@@ -10,8 +10,8 @@ import (
 // TokenMark stands in the address of an external app for a session token of the user who opens it.
 const TokenMark = "$SESSION_TOKEN"
 
-// Escape returns an address with escapes in place of the characters that a URL cannot hold (RFC 3986): desktops pass addresses to programs, and
-// some do it in a command line, where a quote or a blank would begin another argument.
+// Escape returns an address with escapes in place of the characters that a URL cannot hold (RFC 3986): desktops pass
+// addresses to programs, and some do it in a command line, where a quote or a blank would begin another argument.
 func Escape(address string) string {
 	var out strings.Builder
 	for _, r := range address {

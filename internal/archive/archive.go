@@ -1,12 +1,12 @@
-// Package archive decides which names and links a template's archive may contain. The server checks an archive when it is
-// uploaded. A provisioner checks again when it unpacks one, and does not rely on the server.
+// Package archive decides which names and links a template's archive may contain. The server checks an archive when it
+// is uploaded. A provisioner checks again when it unpacks one, and does not rely on the server.
 //
-// A link may point to a file, a folder or another link of the archive, but neither a name nor a link's target may pass through
-// a link. Each link can therefore be judged by its text alone: with a/up → .., the text a/up/.. looks like a and is the folder
-// above the archive.
+// A link may point to a file, a folder or another link of the archive, but neither a name nor a link's target may pass
+// through a link. Each link can therefore be judged by its text alone: with a/up → .., the text a/up/.. looks like a
+// and is the folder above the archive.
 //
-// An archive may not contain settings of programs that a provisioner runs in the template's folder to fetch modules: a .git folder there
-// decides what git does, and .netrc what it tells to whom.
+// An archive may not contain settings of programs that a provisioner runs in the template's folder to fetch modules: a
+// .git folder there decides what git does, and .netrc what it tells to whom.
 package archive
 
 import (
@@ -35,14 +35,16 @@ func (n *Names) Add(name string) error {
 			break // provisioners drop it
 		}
 		if program, ok := settings[strings.ToLower(part)]; ok {
-			return fmt.Errorf("the entry %q changes how %s works: leave %s out, or give it another name", name, program, part)
+			return fmt.Errorf("the entry %q changes how %s works: leave %s out, or give it another name", name, program,
+				part)
 		}
 	}
 	n.entries = append(n.entries, clean)
 	return nil
 }
 
-// settings are names, in lower case, of files and folders with the settings of programs that fetch modules and providers.
+// settings are names, in lower case, of files and folders with the settings of programs that fetch modules and
+// providers.
 var settings = map[string]string{
 	".git": "git", ".gitconfig": "git", ".git-credentials": "git", ".hg": "Mercurial", ".hgrc": "Mercurial",
 	".terraformrc": "Terraform", "terraform.rc": "Terraform", ".tofurc": "OpenTofu", "tofu.rc": "OpenTofu", ".terraform.d": "Terraform",
@@ -72,7 +74,8 @@ func (n *Names) AddLink(name, target string) error {
 	if err := n.Add(name); err != nil {
 		return err
 	}
-	if target == "" || len(target) > maxTarget || path.IsAbs(target) || path.Clean(name) == "." || !local(path.Join(path.Dir(path.Clean(name)), target)) {
+	if target == "" || len(target) > maxTarget || path.IsAbs(target) || path.Clean(name) == "." ||
+		!local(path.Join(path.Dir(path.Clean(name)), target)) {
 		return fmt.Errorf("the link %q leads outside of the archive", name)
 	}
 	if n.links == nil {
@@ -82,8 +85,8 @@ func (n *Names) AddLink(name, target string) error {
 	return nil
 }
 
-// Check checks all entries together. Its error names an entry below a link, a link whose target passes through another, or a part of a
-// repository.
+// Check checks all entries together. Its error names an entry below a link, a link whose target passes through another,
+// or a part of a repository.
 func (n *Names) Check() error {
 	if head, ok := n.bare(); ok {
 		return fmt.Errorf("the entry %q makes its folder a git repository: leave it out, or give it another name", head)
@@ -98,7 +101,8 @@ func (n *Names) Check() error {
 	}
 	for name, target := range n.links {
 		if through, ok := n.passes(path.Dir(name), target); ok {
-			return fmt.Errorf("the link %q passes through the link %q: let it lead to its target directly", name, through)
+			return fmt.Errorf("the link %q passes through the link %q: let it lead to its target directly", name,
+				through)
 		}
 	}
 	return nil
@@ -122,5 +126,6 @@ func (n *Names) passes(from, way string) (link string, ok bool) {
 // local reports whether a name stays inside the archive. Backslashes separate folders on some systems.
 func local(name string) bool {
 	clean := path.Clean(name)
-	return name != "" && !path.IsAbs(clean) && clean != ".." && !strings.HasPrefix(clean, "../") && !strings.ContainsAny(name, "\\\x00")
+	return name != "" && !path.IsAbs(clean) && clean != ".." && !strings.HasPrefix(clean, "../") &&
+		!strings.ContainsAny(name, "\\\x00")
 }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Backoff counts the attempts of one operation. The zero value is not usable: Min and Max must be set. Not safe for concurrent
-// use.
+// Backoff counts the attempts of one operation. The zero value is not usable: Min and Max must be set. Not safe for
+// concurrent use.
 type Backoff struct {
 	Min, Max time.Duration
 	tries    int
 }
 
-// Next returns how long to wait before the next attempt: a random time between half and all of the current delay, which starts
-// at Min, doubles with each attempt, and is at most Max.
+// Next returns how long to wait before the next attempt: a random time between half and all of the current delay, which
+// starts at Min, doubles with each attempt, and is at most Max.
 func (b *Backoff) Next() time.Duration {
 	d := b.Max
 	if shift := b.tries; shift < 32 && b.Min<<shift < b.Max && b.Min<<shift > 0 {
@@ -31,12 +31,14 @@ func (b *Backoff) Reset() { b.tries = 0 }
 // Wait blocks for the duration of Next. If ctx ends first, it returns ctx's error.
 func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.Next(), nil) }
 
-// Stable is how long a connection must last to end an Outage. A shorter one may have been accepted by a server that cannot work.
+// Stable is how long a connection must last to end an Outage. A shorter one may have been accepted by a server that
+// cannot work.
 const Stable = 10 * time.Second
 
-// Outage spaces the attempts to reach a server by how long it has been unreachable: briefly at first, since most outages are a restart or a
-// change of network, and between 7.5 and 15 seconds after a minute, so that many clients do not overload a returning server. The zero value
-// is an outage that begins with the first Next. Not safe for concurrent use.
+// Outage spaces the attempts to reach a server by how long it has been unreachable: briefly at first, since most
+// outages are a restart or a change of network, and between 7.5 and 15 seconds after a minute, so that many clients do
+// not overload a returning server. The zero value is an outage that begins with the first Next. Not safe for concurrent
+// use.
 type Outage struct{ since time.Time }
 
 // Lost records the end of a connection that began at the given time: a new outage begins if it lasted for Stable.
@@ -63,7 +65,8 @@ func (o *Outage) Next() time.Duration {
 	return top/2 + rand.N(top/2)
 }
 
-// Sleep blocks for d, until wake has something to receive, or until ctx ends: then it returns ctx's error. A nil wake never wakes it.
+// Sleep blocks for d, until wake has something to receive, or until ctx ends: then it returns ctx's error. A nil wake
+// never wakes it.
 func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

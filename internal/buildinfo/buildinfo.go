@@ -20,7 +20,8 @@ const development = "v2.31.10000" + ours
 var (
 	version  = development
 	released = "" // not empty in the programs of a release
-	head     = "" // the commit, with .dirty if the sources differ from it; empty: what Go noted, which skips worktrees of Git
+	// the commit, with .dirty if the sources differ from it; empty: what Go noted, which skips worktrees of Git
+	head = ""
 )
 
 // commitDigits is how much of a commit's hash a version contains.
@@ -41,14 +42,16 @@ var full = sync.OnceValue(func() string {
 	return compose(version, released != "", revision, dirty)
 })
 
-// Version returns the program's semantic version. Clients in the field gate features on its major and minor numbers, which follow the
-// API's. The patch number is 10000 plus the number of our release, so that it belongs to no other program, grows with each release, and
-// needs no suffix that would rank it below its base. A build without a release is number 0. Builds between releases append their commit
-// to the build metadata, which semver and all clients ignore when they compare: v2.31.10001+codermesh.g0123456789ab, with .dirty if the
-// sources were changed since. A build that knows no commit, such as one from an archive of the sources, appends nothing.
+// Version returns the program's semantic version. Clients in the field gate features on its major and minor numbers,
+// which follow the API's. The patch number is 10000 plus the number of our release, so that it belongs to no other
+// program, grows with each release, and needs no suffix that would rank it below its base. A build without a release is
+// number 0. Builds between releases append their commit to the build metadata, which semver and all clients ignore when
+// they compare: v2.31.10001+codermesh.g0123456789ab, with .dirty if the sources were changed since. A build that knows
+// no commit, such as one from an archive of the sources, appends nothing.
 func Version() string { return full() }
 
-// ofModule returns the version of a program that Go built from a tagged version of the module, as `go install` does; "" if it built another one.
+// ofModule returns the version of a program that Go built from a tagged version of the module, as `go install` does; ""
+// if it built another one.
 func ofModule(main string) string {
 	if !semver.IsValid(main) || semver.Prerelease(main) != "" || semver.Build(main) != "" {
 		return ""
@@ -93,8 +96,8 @@ func setting(key string) string {
 	return ""
 }
 
-// Compare orders two versions by the precedence of semver: negative if a is before b, and 0 if they differ in build metadata only, such as
-// two commits of one version. A text that is no version precedes all versions.
+// Compare orders two versions by the precedence of semver: negative if a is before b, and 0 if they differ in build
+// metadata only, such as two commits of one version. A text that is no version precedes all versions.
 func Compare(a, b string) int { return semver.Compare(withV(a), withV(b)) }
 
 // withV returns a version with the v that package semver requires.
@@ -110,8 +113,9 @@ func commit(version string) string {
 	return ""
 }
 
-// Difference says in words how another program's version differs from this program's, and what to do so that all run one build. Both are
-// empty if they are the same build. The remedy calls the programs that have the other version which, such as "them".
+// Difference says in words how another program's version differs from this program's, and what to do so that all run
+// one build. Both are empty if they are the same build. The remedy calls the programs that have the other version
+// which, such as "them".
 func Difference(other, which string) (words, remedy string) {
 	return difference(other, Version(), which)
 }

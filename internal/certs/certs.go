@@ -1,6 +1,6 @@
-// Package certs provides what the HTTPS address needs: certificates from files or another source, chosen by the name that a client asks for, and the
-// authorities that may issue clients' certificates. It reads the files again when they change, without a restart; if they cannot be used, the
-// earlier ones stay in use.
+// Package certs provides what the HTTPS address needs: certificates from files or another source, chosen by the name
+// that a client asks for, and the authorities that may issue clients' certificates. It reads the files again when they
+// change, without a restart; if they cannot be used, the earlier ones stay in use.
 //
 // It owns the TLS settings of servers and region proxies. It must not know what is served.
 package certs
@@ -28,14 +28,15 @@ const interval = 10 * time.Second
 // Options are what a Store is made of.
 type Options struct {
 	Logger *slog.Logger
-	// CertFiles and KeyFiles are PEM files: certificates with their chains, and the key of each. A client that asks for an unknown name, or for
-	// none, gets the first.
+	// CertFiles and KeyFiles are PEM files: certificates with their chains, and the key of each. A client that asks for
+	// an unknown name, or for none, gets the first.
 	CertFiles, KeyFiles []string
 	// MinVersion is "tls12", "tls13" or empty, which means tls12.
 	MinVersion string
 	// Ciphers are names of cipher suites for TLS 1.2, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. None: Go's.
 	Ciphers []string
-	// ClientAuth says whether clients need certificates: none, request, require-any, verify-if-given, require-and-verify. Empty means none.
+	// ClientAuth says whether clients need certificates: none, request, require-any, verify-if-given,
+	// require-and-verify. Empty means none.
 	ClientAuth string
 	// ClientCAFile has the authorities that may issue clients' certificates.
 	ClientCAFile string
@@ -45,9 +46,11 @@ type Options struct {
 
 // Source provides certificates that are in no file, as package acme does.
 type Source interface {
-	// GetCertificate returns the certificate for the name that a visitor asks for, and nil for a name that the source does not have.
+	// GetCertificate returns the certificate for the name that a visitor asks for, and nil for a name that the source
+	// does not have.
 	GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Validation returns the configuration of a connection with which a certificate authority validates a name, and nil for other connections.
+	// Validation returns the configuration of a connection with which a certificate authority validates a name, and nil
+	// for other connections.
 	Validation(hello *tls.ClientHelloInfo) *tls.Config
 }
 
@@ -95,35 +98,45 @@ func (o Options) base() (*tls.Config, error) {
 	}
 	auth, ok := clientAuths[o.ClientAuth]
 	if !ok {
-		return nil, fault.New(fault.Invalid, "--tls-client-auth cannot be %q: it must be none, request, require-any, verify-if-given or require-and-verify", o.ClientAuth)
+		return nil, fault.New(fault.Invalid,
+			"--tls-client-auth cannot be %q: it must be none, request, require-any, verify-if-given or "+
+				"require-and-verify", o.ClientAuth)
 	}
 	if verifies := auth >= tls.VerifyClientCertIfGiven; verifies != (o.ClientCAFile != "") {
-		return nil, fault.New(fault.Invalid, "--tls-client-auth verify-if-given and require-and-verify need --tls-client-ca-file, and the others cannot be combined with it")
+		return nil, fault.New(fault.Invalid,
+			"--tls-client-auth verify-if-given and require-and-verify need --tls-client-ca-file, and the others "+
+				"cannot be combined with it")
 	}
 	if len(o.CertFiles) != len(o.KeyFiles) {
-		return nil, fault.New(fault.Invalid, "%d --tls-cert-file need as many --tls-key-file, not %d", len(o.CertFiles), len(o.KeyFiles))
+		return nil, fault.New(fault.Invalid, "%d --tls-cert-file need as many --tls-key-file, not %d", len(o.CertFiles),
+			len(o.KeyFiles))
 	}
 	if len(o.CertFiles) == 0 && o.Source == nil {
-		return nil, fault.New(fault.Invalid, "HTTPS requires certificates: set --tls-cert-file and --tls-key-file; a server also accepts --tls-acme-domain")
+		return nil, fault.New(fault.Invalid,
+			"HTTPS requires certificates: set --tls-cert-file and --tls-key-file; a server also accepts "+
+				"--tls-acme-domain")
 	}
 	ciphers, err := parseCiphers(o.Ciphers, version)
 	if err != nil {
 		return nil, err
 	}
 	// HTTP/1.1 only, since the relay and websockets upgrade connections, which HTTP/2 does not support.
-	return &tls.Config{MinVersion: version, CipherSuites: ciphers, ClientAuth: auth, NextProtos: []string{"http/1.1"}}, nil
+	return &tls.Config{MinVersion: version, CipherSuites: ciphers, ClientAuth: auth,
+		NextProtos: []string{"http/1.1"}}, nil
 }
 
 func parseCiphers(names []string, version uint16) (ids []uint16, err error) {
 	if len(names) > 0 && version >= tls.VersionTLS13 {
-		return nil, fault.New(fault.Invalid, "--tls-ciphers cannot be combined with --tls-min-version tls13, which has a fixed set of ciphers")
+		return nil, fault.New(fault.Invalid,
+			"--tls-ciphers cannot be combined with --tls-min-version tls13, which has a fixed set of ciphers")
 	}
 	for _, name := range names {
 		at := slices.IndexFunc(tls.CipherSuites(), func(c *tls.CipherSuite) bool {
 			return c.Name == name && slices.Contains(c.SupportedVersions, tls.VersionTLS12)
 		})
 		if at < 0 {
-			return nil, fault.New(fault.Invalid, "--tls-ciphers cannot contain %q: it is not a secure cipher suite of TLS 1.2", name)
+			return nil, fault.New(fault.Invalid,
+				"--tls-ciphers cannot contain %q: it is not a secure cipher suite of TLS 1.2", name)
 		}
 		ids = append(ids, tls.CipherSuites()[at].ID)
 	}
@@ -166,10 +179,12 @@ func (s *Store) build(files [][]byte) (*tls.Config, error) {
 	for i, name := range s.opts.CertFiles {
 		pair, err := tls.X509KeyPair(files[i], files[n+i])
 		if err != nil {
-			return nil, fault.New(fault.Invalid, "cannot use the certificate %s with the key %s: %w", name, s.opts.KeyFiles[i], err)
+			return nil, fault.New(fault.Invalid, "cannot use the certificate %s with the key %s: %w", name,
+				s.opts.KeyFiles[i], err)
 		}
 		if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-			s.opts.Logger.Warn("certificate has expired", "path", name, "reason", "expired on "+pair.Leaf.NotAfter.Format(time.RFC3339))
+			s.opts.Logger.Warn("certificate has expired", "path", name, "reason",
+				"expired on "+pair.Leaf.NotAfter.Format(time.RFC3339))
 		}
 		config.Certificates = append(config.Certificates, pair)
 	}
@@ -199,7 +214,8 @@ func (s *Store) Config() *tls.Config {
 
 // Has reports whether one of the files' certificates is for a name.
 func (s *Store) Has(name string) bool {
-	return slices.ContainsFunc(s.current.Load().Certificates, func(pair tls.Certificate) bool { return pair.Leaf.VerifyHostname(name) == nil })
+	return slices.ContainsFunc(s.current.Load().Certificates,
+		func(pair tls.Certificate) bool { return pair.Leaf.VerifyHostname(name) == nil })
 }
 
 // Run reads the files again when they change. It returns when ctx ends.
@@ -227,8 +243,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Reload reads the files and reports whether they have changed since they were last used. If they cannot be used, those in use stay.
-// It must not be called while Run runs.
+// Reload reads the files and reports whether they have changed since they were last used. If they cannot be used, those
+// in use stay. It must not be called while Run runs.
 func (s *Store) Reload() (changed bool, err error) {
 	files, err := s.read()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package clientaddr finds the address of the client that a request comes from, behind the reverse proxies that the operator trusts. Each process
-// decides it once for a request, in front of all its handlers. Nothing else may read the peer's address or the headers that proxies add.
+// Package clientaddr finds the address of the client that a request comes from, behind the reverse proxies that the
+// operator trusts. Each process decides it once for a request, in front of all its handlers. Nothing else may read the
+// peer's address or the headers that proxies add.
 package clientaddr
 
 import (
@@ -18,7 +19,8 @@ const defaultHeader = "X-Forwarded-For"
 type Proxies struct {
 	// Networks are where the proxies are.
 	Networks []netip.Prefix
-	// Headers lists the headers in which proxies name the client; the first that is present counts. Nil means X-Forwarded-For.
+	// Headers lists the headers in which proxies name the client; the first that is present counts. Nil means
+	// X-Forwarded-For.
 	Headers []string
 }
 
@@ -26,11 +28,14 @@ type Proxies struct {
 func ParseProxies(origins, headers []string) (Proxies, error) {
 	if len(headers) > 0 && len(origins) == 0 {
 		return Proxies{}, fault.New(fault.Invalid, "--proxy-trusted-headers requires --proxy-trusted-origins").
-			WithDetail("Clients could forge their address with a header that is trusted from everywhere: name the proxies' networks.")
+			WithDetail("Clients could forge their address with a header that is trusted from everywhere: name the " +
+				"proxies' networks.")
 	}
 	for _, header := range headers {
-		if header == "" || strings.Trim(header, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
-			return Proxies{}, fault.New(fault.Invalid, "--proxy-trusted-headers cannot name %q", header).WithDetail("It looks like X-Forwarded-For.")
+		if header == "" ||
+			strings.Trim(header, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
+			return Proxies{}, fault.New(fault.Invalid, "--proxy-trusted-headers cannot name %q", header).
+				WithDetail("It looks like X-Forwarded-For.")
 		}
 	}
 	networks, err := ParseNetworks("--proxy-trusted-origins", origins)
@@ -45,7 +50,8 @@ func ParseNetworks(flag string, texts []string) ([]netip.Prefix, error) {
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(strings.TrimSpace(text))
 			if addrErr != nil || addr.Zone() != "" {
-				return nil, fault.New(fault.Invalid, "%s cannot be %q: %w", flag, text, err).WithDetail("It looks like 10.0.0.0/8.")
+				return nil, fault.New(fault.Invalid, "%s cannot be %q: %w", flag, text, err).
+					WithDetail("It looks like 10.0.0.0/8.")
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
@@ -69,7 +75,8 @@ func (p Proxies) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Of returns the client's address: what a Handler in front has decided, or else the peer's. It is the zero Addr if the peer has none.
+// Of returns the client's address: what a Handler in front has decided, or else the peer's. It is the zero Addr if the
+// peer has none.
 func Of(r *http.Request) netip.Addr { return of(r).addr }
 
 // Proxied reports whether a trusted proxy passed the request on.
@@ -82,8 +89,8 @@ func of(r *http.Request) client {
 	return Proxies{}.client(r)
 }
 
-// client returns the peer, or the client that a trusted proxy names. A header with one address is taken as it is; a list is followed from the right
-// as long as the hops are trusted.
+// client returns the peer, or the client that a trusted proxy names. A header with one address is taken as it is; a
+// list is followed from the right as long as the hops are trusted.
 func (p Proxies) client(r *http.Request) client {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package connset keeps track of the open connections of a server. It limits their number, and closes them all in the end.
+// Package connset keeps track of the open connections of a server. It limits their number, and closes them all in the
+// end.
 package connset
 
 import (
@@ -17,7 +18,8 @@ import (
 // Options configure a Set.
 type Options struct {
 	Limit int // maximum number of connections at once; 0 means no limit
-	// Refused is called with a connection above Limit, which is closed when Refused returns. If nil the connection is just closed.
+	// Refused is called with a connection above Limit, which is closed when Refused returns. If nil the connection is
+	// just closed.
 	Refused func(net.Conn)
 }
 
@@ -41,8 +43,8 @@ func New(opts Options) *Set {
 	return s
 }
 
-// Do adds conn, calls serve, and closes and removes conn. It returns false without a call, with conn closed, if the set is full or closed.
-// serve must return when conn is closed. Do blocks as long as serve does.
+// Do adds conn, calls serve, and closes and removes conn. It returns false without a call, with conn closed, if the set
+// is full or closed. serve must return when conn is closed. Do blocks as long as serve does.
 func (s *Set) Do(conn net.Conn, serve func()) bool {
 	if !s.add(conn) {
 		return false
@@ -52,8 +54,9 @@ func (s *Set) Do(conn net.Conn, serve func()) bool {
 	return true
 }
 
-// Serve accepts connections from l, and serves each on a goroutine as Do would, until l or the set is closed: then it closes l and returns
-// nil. It keeps trying while the process has no file descriptors left. It blocks; Close waits for it.
+// Serve accepts connections from l, and serves each on a goroutine as Do would, until l or the set is closed: then it
+// closes l and returns nil. It keeps trying while the process has no file descriptors left. It blocks; Close waits for
+// it.
 func (s *Set) Serve(l net.Listener, serve func(net.Conn)) error {
 	defer l.Close()
 	s.mu.Lock()

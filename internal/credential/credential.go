@@ -1,5 +1,5 @@
-// Package credential finds session tokens in requests. It knows the places and not the sessions: whether a token is valid is for the server
-// to say, and a region proxy must only take care that no app sees one.
+// Package credential finds session tokens in requests. It knows the places and not the sessions: whether a token is
+// valid is for the server to say, and a region proxy must only take care that no app sees one.
 package credential
 
 import (
@@ -20,8 +20,8 @@ const (
 // tokenForm matches a session token.
 var tokenForm = lazyregexp.New(`^[A-Za-z0-9]{10}-[A-Za-z0-9]{22}$`)
 
-// CookieName returns the name of the cookie that holds a browser's session. Over HTTPS it has the prefix that makes browsers
-// prevent neighbouring hosts from setting it.
+// CookieName returns the name of the cookie that holds a browser's session. Over HTTPS it has the prefix that makes
+// browsers prevent neighbouring hosts from setting it.
 func CookieName(secure bool) string {
 	if secure {
 		return hostPrefix + tokenName
@@ -29,9 +29,9 @@ func CookieName(secure bool) string {
 	return tokenName
 }
 
-// Of returns a request's session token, and whether the browser added it automatically (the cookie). It looks in only one
-// place: the header, else the query, else the cookie, else "Authorization: Bearer" if the value looks like a session token,
-// because a proxy may put credentials of its own there.
+// Of returns a request's session token, and whether the browser added it automatically (the cookie). It looks in only
+// one place: the header, else the query, else the cookie, else "Authorization: Bearer" if the value looks like a
+// session token, because a proxy may put credentials of its own there.
 func Of(r *http.Request) (token secret.Token, fromCookie bool) {
 	if t := r.Header.Get(sdk.SessionHeader); t != "" {
 		return secret.Token(t), false
@@ -58,7 +58,8 @@ func Of(r *http.Request) (token secret.Token, fromCookie bool) {
 // Bearer returns the session token in an Authorization header, or "" if there is none.
 func Bearer(h http.Header) secret.Token {
 	text := h.Get("Authorization")
-	if len(text) > len(scheme) && strings.EqualFold(text[:len(scheme)], scheme) && tokenForm().MatchString(text[len(scheme):]) {
+	if len(text) > len(scheme) && strings.EqualFold(text[:len(scheme)], scheme) &&
+		tokenForm().MatchString(text[len(scheme):]) {
 		return secret.Token(text[len(scheme):])
 	}
 	return ""

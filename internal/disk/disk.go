@@ -1,5 +1,5 @@
-// Package disk says in words that a disk takes no more data: it is full, has room for no more files, is over a quota, or is read-only. It
-// knows no program: who reports such an error names whose disk it is.
+// Package disk says in words that a disk takes no more data: it is full, has room for no more files, is over a quota,
+// or is read-only. It knows no program: who reports such an error names whose disk it is.
 package disk
 
 import (
@@ -49,10 +49,11 @@ func Explain(err error, whose string, dirs ...string) error {
 	return err
 }
 
-// Fault returns a fault that says in one sentence that a disk takes no more data, with the figures of its file system, and has the remedy as
-// its detail. It returns nil if err is no such error, or contains such a fault, or if another fault says what to do about a read-only disk, such
-// as to choose another folder. Whose begins the sentence, such as "The provisioner's disk".
-// The file system is that of the file that the error names, or of the first full one of dirs, which are absolute.
+// Fault returns a fault that says in one sentence that a disk takes no more data, with the figures of its file system,
+// and has the remedy as its detail. It returns nil if err is no such error, or contains such a fault, or if another
+// fault says what to do about a read-only disk, such as to choose another folder. Whose begins the sentence, such as
+// "The provisioner's disk". The file system is that of the file that the error names, or of the first full one of dirs,
+// which are absolute.
 func Fault(err error, whose string, dirs ...string) *fault.Error {
 	why := kindOf(err)
 	if _, done := errors.AsType[explained](err); done || why == fine || why == readOnly && fault.As(err) != nil {
@@ -67,8 +68,8 @@ func Fault(err error, whose string, dirs ...string) *fault.Error {
 	return f
 }
 
-// ExplainText is Explain for what a program printed, which may be about other machines: it returns nil unless one of dirs takes no more data
-// now.
+// ExplainText is Explain for what a program printed, which may be about other machines: it returns nil unless one of
+// dirs takes no more data now.
 func ExplainText(text, whose string, dirs ...string) *fault.Error {
 	why := fine
 	for phrase, k := range map[string]kind{
@@ -111,8 +112,8 @@ func pathOf(err error) string {
 	return ""
 }
 
-// choose returns the first folder whose file system takes no more data, or else the first one, with the figures. Paths that do not exist
-// stand for the nearest folder above them.
+// choose returns the first folder whose file system takes no more data, or else the first one, with the figures. Paths
+// that do not exist stand for the nearest folder above them.
 func choose(dirs []string) (string, Usage) {
 	var first Usage
 	for i, dir := range dirs {
@@ -171,14 +172,19 @@ func sentence(why kind, whose, dir string, usage Usage) *fault.Error {
 	}
 	switch {
 	case why == readOnly:
-		return fault.New(fault.Unavailable, "%s is read-only%s.", whose, at).WithDetail("Mount it writable, or choose another folder. After errors, systems mount disks read-only: read the kernel's log.")
+		return fault.New(fault.Unavailable, "%s is read-only%s.", whose, at).
+			WithDetail("Mount it writable, or choose another folder. After errors, systems mount disks read-only: " +
+				"read the kernel's log.")
 	case why == overQuota:
-		return fault.New(fault.Unavailable, "%s has reached a quota%s.", whose, at).WithDetail("Remove files that are no longer needed, or raise the quota.")
+		return fault.New(fault.Unavailable, "%s has reached a quota%s.", whose, at).
+			WithDetail("Remove files that are no longer needed, or raise the quota.")
 	case usage.outOfFiles():
-		return fault.New(fault.Unavailable, "%s has room for no more files: 0 of %d are free%s.", whose, usage.TotalFiles, at).
+		return fault.New(fault.Unavailable, "%s has room for no more files: 0 of %d are free%s.", whose,
+			usage.TotalFiles, at).
 			WithDetail("Remove files that are no longer needed, however small. %s", larger(usage, "nr_inodes"))
 	case usage.Total == 0:
-		return fault.New(fault.Unavailable, "%s is full%s.", whose, at).WithDetail("Remove files that are no longer needed, or enlarge it.")
+		return fault.New(fault.Unavailable, "%s is full%s.", whose, at).
+			WithDetail("Remove files that are no longer needed, or enlarge it.")
 	case !usage.isFull(): // something was removed since
 		return fault.New(fault.Unavailable, "%s was full: %s now free%s.", whose, figures(usage.Free, usage.Total), at).
 			WithDetail("Remove files that are no longer needed. %s", larger(usage, "size"))
@@ -207,7 +213,8 @@ func figures(free, total uint64) string {
 	return fmt.Sprintf("%s of %s %s", short(free, unit), short(total, unit), name)
 }
 
-// short prints a number of units with three digits at most, and rounds down: what is left is not less than what is printed.
+// short prints a number of units with three digits at most, and rounds down: what is left is not less than what is
+// printed.
 func short(n, unit uint64) string {
 	if whole := n / unit; whole >= 10 || n%unit == 0 {
 		return fmt.Sprint(whole)

@@ -10,5 +10,6 @@ func look(dir string) (Usage, error) {
 		return Usage{}, err
 	}
 	block := uint64(s.Bsize)
-	return Usage{Free: s.Bavail * block, Total: s.Blocks * block, FreeFiles: s.Ffree, TotalFiles: s.Files, ReadOnly: s.Flags&unix.MNT_RDONLY != 0}, nil
+	return Usage{Free: s.Bavail * block, Total: s.Blocks * block, FreeFiles: s.Ffree, TotalFiles: s.Files,
+		ReadOnly: s.Flags&unix.MNT_RDONLY != 0}, nil
 }

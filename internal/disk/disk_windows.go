@@ -6,7 +6,8 @@ import (
 
 // causes are the system's errors.
 var causes = map[kind][]error{
-	full: {windows.ERROR_DISK_FULL, windows.ERROR_HANDLE_DISK_FULL}, overQuota: {windows.ERROR_DISK_QUOTA_EXCEEDED}, readOnly: {windows.ERROR_WRITE_PROTECT},
+	full: {windows.ERROR_DISK_FULL, windows.ERROR_HANDLE_DISK_FULL}, overQuota: {windows.ERROR_DISK_QUOTA_EXCEEDED},
+	readOnly: {windows.ERROR_WRITE_PROTECT},
 }
 
 func look(dir string) (Usage, error) {

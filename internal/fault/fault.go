@@ -1,5 +1,6 @@
-// Package fault defines the only errors that users see: a code that determines the HTTP status, the RPC code and the exit status, and a
-// message that tells the user what to do. Every other error is internal: its text goes to the log only.
+// Package fault defines the only errors that users see: a code that determines the HTTP status, the RPC code and the
+// exit status, and a message that tells the user what to do. Every other error is internal: its text goes to the log
+// only.
 package fault
 
 import (
@@ -26,8 +27,8 @@ const (
 	Internal        Code = "internal"
 )
 
-// DatabaseUnreachable is the reason of a fault for a database that does not answer, or accepts no connections. It is also a code of the health
-// report.
+// DatabaseUnreachable is the reason of a fault for a database that does not answer, or accepts no connections. It is
+// also a code of the health report.
 const DatabaseUnreachable = "database_unreachable"
 
 // Busy is the reason of a fault for a server that will have time for the request after the fault's RetryAfter.
@@ -47,8 +48,9 @@ type Error struct {
 	Fields  []Field // optional: the rejected inputs
 	Cause   error   // optional: for the log
 
-	Reason    string // optional: what programs decide by, such as DatabaseUnreachable
-	Unchanged bool   // the request was refused before it could change anything, so that it may be repeated, whatever its method
+	Reason string // optional: what programs decide by, such as DatabaseUnreachable
+	// the request was refused before it could change anything, so that it may be repeated, whatever its method
+	Unchanged bool
 
 	RetryAfter time.Duration // optional: how long to wait before the request is repeated
 }
@@ -130,7 +132,8 @@ func (c Code) HTTPStatus() int {
 
 // FromHTTPStatus returns the code for an HTTP status.
 func FromHTTPStatus(status int) Code {
-	for _, c := range []Code{Invalid, Unauthenticated, Forbidden, NotFound, WrongMethod, Conflict, TooLarge, RateLimited, Unavailable} {
+	for _, c := range []Code{Invalid, Unauthenticated, Forbidden, NotFound, WrongMethod, Conflict, TooLarge,
+		RateLimited, Unavailable} {
 		if c.HTTPStatus() == status {
 			return c
 		}

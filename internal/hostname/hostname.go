@@ -1,5 +1,5 @@
-// Package hostname has the names of workspaces as hosts: dev.coder, dev.ada.coder and main.dev.ada.coder. The gateways for SSH and WireGuard
-// answer to them.
+// Package hostname has the names of workspaces as hosts: dev.coder, dev.ada.coder and main.dev.ada.coder. The gateways
+// for SSH and WireGuard answer to them.
 package hostname
 
 import "strings"
@@ -7,8 +7,8 @@ import "strings"
 // Domain is the last label of hosts that are workspaces.
 const Domain = "coder"
 
-// Parse returns [owner/]workspace[.agent] for dev.coder, dev.ada.coder or main.dev.ada.coder, with or without a dot at the end. ok is
-// false for other hosts. It does not check that the labels can be names.
+// Parse returns [owner/]workspace[.agent] for dev.coder, dev.ada.coder or main.dev.ada.coder, with or without a dot at
+// the end. ok is false for other hosts. It does not check that the labels can be names.
 func Parse(host string) (name string, ok bool) {
 	rest, ok := cutDomain(strings.TrimSuffix(host, "."))
 	if !ok {

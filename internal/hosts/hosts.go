@@ -1,6 +1,7 @@
-// Package hosts refuses requests for a host that is not the server's own. A page of another site can give its own name the address of a
-// server that only the visitor reaches (DNS rebinding); the browser then takes that server for the page's own. The header Host still has
-// the page's name, so that a server that answers only to its own names is safe. The package knows no route.
+// Package hosts refuses requests for a host that is not the server's own. A page of another site can give its own name
+// the address of a server that only the visitor reaches (DNS rebinding); the browser then takes that server for the
+// page's own. The header Host still has the page's name, so that a server that answers only to its own names is safe.
+// The package knows no route.
 package hosts
 
 import (
@@ -50,11 +51,13 @@ type Hosts struct {
 	complained time.Time // guarded by mu
 }
 
-// New returns the names of a server: addresses, localhost and the names below it, the machine's own name, with and without a domain, its names in
-// containers on it, and what opts adds. No site on the internet can take any of them: the domain internal is for private use.
+// New returns the names of a server: addresses, localhost and the names below it, the machine's own name, with and
+// without a domain, its names in containers on it, and what opts adds. No site on the internet can take any of them:
+// the domain internal is for private use.
 func New(opts Options) *Hosts {
 	names := map[string]bool{"localhost": true, "host.docker.internal": true, "host.containers.internal": true}
-	h := &Hosts{names: names, suffixes: []string{".localhost"}, certified: opts.Certified, setting: opts.Setting, log: opts.Logger}
+	h := &Hosts{names: names, suffixes: []string{".localhost"}, certified: opts.Certified, setting: opts.Setting,
+		log: opts.Logger}
 	if machine, err := os.Hostname(); err == nil {
 		h.addMachine(machine)
 	}
@@ -88,7 +91,8 @@ func (h *Hosts) addMachine(name string) {
 func Parse(setting string, names []string) ([]string, error) {
 	for _, name := range names {
 		rest := strings.TrimPrefix(name, "*.")
-		if rest == "" || strings.Trim(strings.ToLower(rest), "abcdefghijklmnopqrstuvwxyz0123456789-._") != "" || strings.HasPrefix(rest, ".") {
+		if rest == "" || strings.Trim(strings.ToLower(rest), "abcdefghijklmnopqrstuvwxyz0123456789-._") != "" ||
+			strings.HasPrefix(rest, ".") {
 			return nil, fault.New(fault.Invalid, "%s cannot contain %q", setting, name).
 				WithDetail("It must be a name without scheme and port, like coder.internal or *.coder.internal.")
 		}
@@ -105,8 +109,8 @@ func nameOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// Has reports whether a request's host is one of the server's. The port does not count: a proxy may have another, and no page chooses it.
-// Requests without a host come from programs only.
+// Has reports whether a request's host is one of the server's. The port does not count: a proxy may have another, and
+// no page chooses it. Requests without a host come from programs only.
 func (h *Hosts) Has(host string) bool {
 	if host == "" {
 		return true
@@ -126,7 +130,8 @@ func (h *Hosts) Has(host string) bool {
 	return h.certified != nil && h.certified(name)
 }
 
-// Handler passes on the requests for the server's hosts, and answers all others with 421 Misdirected Request (RFC 9110 §15.5.20).
+// Handler passes on the requests for the server's hosts, and answers all others with 421 Misdirected Request (RFC 9110
+// §15.5.20).
 func (h *Hosts) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.Has(r.Host) {

@@ -1,5 +1,5 @@
-// Package legacy knows what templates for old versions of the Terraform provider coder use that the built-in version lacks: what replaces it,
-// and how to rewrite a template. It knows Terraform's language, and runs nothing.
+// Package legacy knows what templates for old versions of the Terraform provider coder use that the built-in version
+// lacks: what replaces it, and how to rewrite a template. It knows Terraform's language, and runs nothing.
 package legacy
 
 import (
@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/go-version"
 )
 
-// Version is that of the provider coder that is built into provisioners. They ignore the version that a template asks for.
+// Version is that of the provider coder that is built into provisioners. They ignore the version that a template asks
+// for.
 const Version = "2.19.0"
 
 // Constraint is the version constraint that Rewrite writes.
@@ -21,7 +22,8 @@ func Excludes(constraint string) bool {
 	return err == nil && !c.Check(version.Must(version.NewVersion(Version)))
 }
 
-// Kinds of blocks that had attributes which are gone. A data source's kind begins with "data.", a provider's with "provider.".
+// Kinds of blocks that had attributes which are gone. A data source's kind begins with "data.", a provider's with
+// "provider.".
 const (
 	workspace = "data.coder_workspace"
 	gitAuth   = "data.coder_git_auth"
@@ -67,7 +69,8 @@ var others = []Removal{
 }
 
 // slug is an attribute that became mandatory.
-var slug = Removal{app, "slug", `each app needs a slug of its own, of a-z, 0-9 and single hyphens, such as slug = "code-server"`}
+var slug = Removal{app, "slug",
+	`each app needs a slug of its own, of a-z, 0-9 and single hyphens, such as slug = "code-server"`}
 
 // NeedsSlug explains the error about an app without a slug.
 func NeedsSlug() string { return "Since version 0.7 of the provider coder, " + slug.Instead }
@@ -75,7 +78,8 @@ func NeedsSlug() string { return "Since version 0.7 of the provider coder, " + s
 // Find returns the removal of an attribute, or with an empty attribute of a kind.
 func Find(kind, attribute string) (Removal, bool) {
 	if to, ok := owners[attribute]; ok && kind == workspace {
-		return Removal{workspace, attribute, `use data.coder_workspace_owner.me.` + to + `, and add: data "coder_workspace_owner" "me" {}`}, true
+		return Removal{workspace, attribute,
+			`use data.coder_workspace_owner.me.` + to + `, and add: data "coder_workspace_owner" "me" {}`}, true
 	}
 	i := slices.IndexFunc(others, func(r Removal) bool { return r.Kind == kind && r.Attribute == attribute })
 	if i < 0 {

@@ -70,8 +70,8 @@ func (m *module) indexed(f *source, index *hclsyntax.IndexExpr, expr *hclsyntax.
 	}
 }
 
-// renamed rewrites the reference to something that is gone. whole reaches from the reference's begin to the end of step, which names the
-// attribute.
+// renamed rewrites the reference to something that is gone. whole reaches from the reference's begin to the end of
+// step, which names the attribute.
 func (m *module) renamed(f *source, r Removal, whole, step hcl.Range) {
 	switch {
 	case r.Kind == workspace:

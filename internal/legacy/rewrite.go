@@ -26,9 +26,9 @@ type Finding struct {
 
 func (f Finding) String() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Text) }
 
-// Rewrite rewrites the .tf files of a template for the built-in provider. files holds the template's text by slash-separated name. Rewrite
-// returns those that change, with everything else in them as it was, and what is left to do by hand, by file and line. A file that cannot be
-// parsed is a fault that begins with file and line.
+// Rewrite rewrites the .tf files of a template for the built-in provider. files holds the template's text by
+// slash-separated name. Rewrite returns those that change, with everything else in them as it was, and what is left to
+// do by hand, by file and line. A file that cannot be parsed is a fault that begins with file and line.
 func Rewrite(files map[string][]byte) (changed map[string][]byte, left []Finding, err error) {
 	modules := map[string]*module{}
 	var parser syntax.Parser
@@ -58,7 +58,8 @@ func Rewrite(files map[string][]byte) (changed map[string][]byte, left []Finding
 			}
 		}
 	}
-	slices.SortFunc(left, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	slices.SortFunc(left,
+		func(a, b Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return changed, left, nil
 }
 
@@ -125,7 +126,8 @@ func (m *module) leave(at hcl.Range, format string, args ...any) {
 func (m *module) rewrite() {
 	for _, f := range m.files {
 		for _, b := range f.body.Blocks {
-			if kindOf(b) == "data.coder_workspace_owner" && len(b.Labels) == 2 && b.Body.Attributes["count"] == nil && b.Body.Attributes["for_each"] == nil {
+			if kindOf(b) == "data.coder_workspace_owner" && len(b.Labels) == 2 && b.Body.Attributes["count"] == nil &&
+				b.Body.Attributes["for_each"] == nil {
 				m.owner = cmp.Or(m.owner, b.Labels[1])
 			}
 			if s := b.Body.Attributes["slug"]; kindOf(b) == app && s != nil {
@@ -182,12 +184,14 @@ func (m *module) block(f *source, b *hclsyntax.Block) {
 	case agent:
 		m.readiness(f, attrs)
 		for _, name := range []string{"startup_script_timeout", "shutdown_script_timeout"} {
-			m.drop(f, attrs[name], "the limit of "+name+" is gone: if it matters, move the script to a coder_script with a timeout")
+			m.drop(f, attrs[name],
+				"the limit of "+name+" is gone: if it matters, move the script to a coder_script with a timeout")
 		}
 	case app:
 		m.app(f, b)
 	case parameter:
-		m.drop(f, attrs["legacy_variable"], "the variable no longer gives this parameter its value: make it the default if it should")
+		m.drop(f, attrs["legacy_variable"],
+			"the variable no longer gives this parameter its value: make it the default if it should")
 		m.drop(f, attrs["legacy_variable_name"], "")
 	case provider:
 		m.drop(f, attrs["feature_use_managed_variables"], "")
@@ -269,7 +273,8 @@ func (m *module) settings(f *source, b *hclsyntax.Block) {
 			continue
 		}
 		for _, item := range object.Items {
-			if key, diags := item.KeyExpr.Value(nil); diags.HasErrors() || key.Type() != cty.String || key.AsString() != "version" {
+			if key, diags := item.KeyExpr.Value(nil); diags.HasErrors() || key.Type() != cty.String ||
+				key.AsString() != "version" {
 				continue
 			}
 			if Excludes(literal(item.ValueExpr)) {

@@ -16,8 +16,8 @@ var ErrBusy = errors.New("too many answers are being computed")
 type Options struct {
 	// Fresh is how long an answer is valid. Required.
 	Fresh time.Duration
-	// Timeout limits the work for one answer. Required: the work does not end with its caller, because other callers may wait
-	// for it.
+	// Timeout limits the work for one answer. Required: the work does not end with its caller, because other callers
+	// may wait for it.
 	Timeout time.Duration
 	// Max is the maximum number of cached answers. Required.
 	Max int
@@ -49,8 +49,8 @@ func New[K comparable, V any](opts Options) *Cache[K, V] {
 	return &Cache[K, V]{opts: opts, entries: map[K]*entry[V]{}}
 }
 
-// Get returns the cached answer, waits for one in progress, or calls work for a new one. It returns early if ctx ends, except
-// in the call that does the work, which blocks for at most Options.Timeout.
+// Get returns the cached answer, waits for one in progress, or calls work for a new one. It returns early if ctx ends,
+// except in the call that does the work, which blocks for at most Options.Timeout.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, work func(context.Context) (V, error)) (V, error) {
 	c.mu.Lock()
 	e := c.entries[key]

@@ -1,5 +1,5 @@
-// Package memory returns memory to the system after a burst of work. It observes the garbage collector and does not know what the process
-// does.
+// Package memory returns memory to the system after a burst of work. It observes the garbage collector and does not
+// know what the process does.
 package memory
 
 import (
@@ -13,8 +13,8 @@ import (
 // Quiet is how long after the last collection a burst counts as over.
 const Quiet = 4 * time.Second
 
-// Returner returns memory after bursts. It sleeps while nothing is allocated: only the collections that a burst causes wake it, and Go's
-// periodic one every two minutes.
+// Returner returns memory after bursts. It sleeps while nothing is allocated: only the collections that a burst causes
+// wake it, and Go's periodic one every two minutes.
 type Returner struct {
 	quiet time.Duration
 	after func()
@@ -26,8 +26,8 @@ type Returner struct {
 	returned uint64
 }
 
-// Return starts a Returner; the start of a process counts as a burst. It calls after, unless that is nil, each time a burst is over and
-// before it returns memory. quiet is Quiet except in tests. A process has one Returner.
+// Return starts a Returner; the start of a process counts as a burst. It calls after, unless that is nil, each time a
+// burst is over and before it returns memory. quiet is Quiet except in tests. A process has one Returner.
 func Return(quiet time.Duration, after func()) *Returner {
 	if after == nil {
 		after = func() {}
@@ -85,7 +85,8 @@ func (r *Returner) giveBack() {
 	r.returned++
 }
 
-// Free collects garbage, and returns the memory that the process does not use now: of its heap, and on Linux the pages of its program.
+// Free collects garbage, and returns the memory that the process does not use now: of its heap, and on Linux the pages
+// of its program.
 func Free() {
 	debug.FreeOSMemory()
 	_ = freeProgram() // the pages stay in use

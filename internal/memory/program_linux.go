@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeProgram unmaps the pages of the program's file. Most of them were used once, at the start. The system keeps them in its cache as long as it
-// has memory to spare, and maps a page again when it is used.
+// freeProgram unmaps the pages of the program's file. Most of them were used once, at the start. The system keeps them
+// in its cache as long as it has memory to spare, and maps a page again when it is used.
 func freeProgram() error {
 	path, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -34,8 +34,8 @@ func freeProgram() error {
 	return lines.Err()
 }
 
-// programPart reads a line of /proc/PID/maps (proc_pid_maps(5)). ok: the line is a mapping of the file at path that nobody can have written to, so that
-// its pages can be read from the file again.
+// programPart reads a line of /proc/PID/maps (proc_pid_maps(5)). ok: the line is a mapping of the file at path that
+// nobody can have written to, so that its pages can be read from the file again.
 func programPart(line []byte, path string) (start, length uintptr, ok bool) {
 	fields := bytes.Fields(line)
 	if len(fields) < 6 || !bytes.HasSuffix(line, append([]byte{' '}, path...)) {

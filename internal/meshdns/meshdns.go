@@ -1,6 +1,6 @@
-// Package meshdns answers questions about the names and addresses of workspaces (DNS, RFC 1035), for those who reach them without our
-// command line's forwards: the WireGuard gateway, for its devices, and coder connect, for the programs of a laptop. A Directory says what
-// names mean to who asks. The package knows neither users nor the mesh.
+// Package meshdns answers questions about the names and addresses of workspaces (DNS, RFC 1035), for those who reach
+// them without our command line's forwards: the WireGuard gateway, for its devices, and coder connect, for the programs
+// of a laptop. A Directory says what names mean to who asks. The package knows neither users nor the mesh.
 package meshdns
 
 import (
@@ -27,8 +27,8 @@ const (
 	// MaxAnswer is the longest answer over UDP, in bytes: what fits into a packet of the mesh with its headers.
 	MaxAnswer = 1280 - 40 - 8
 
-	// nameTTL is how long programs keep the address of a workspace, in seconds. It stays the same over restarts, so this bounds how long a name means
-	// a workspace that was renamed.
+	// nameTTL is how long programs keep the address of a workspace, in seconds. It stays the same over restarts, so
+	// this bounds how long a name means a workspace that was renamed.
 	nameTTL = 30
 	// noneTTL is how long they keep that a name does not exist, in seconds: it may begin to.
 	noneTTL = 5
@@ -44,7 +44,8 @@ const (
 	plainSize = 512
 )
 
-// Directory says what names and addresses mean to who asks. A fault means that there is nothing: whether it does not exist or may not be known.
+// Directory says what names and addresses mean to who asks. A fault means that there is nothing: whether it does not
+// exist or may not be known.
 type Directory interface {
 	// Find returns the address that a name has, in the form [owner/]workspace[.agent].
 	Find(ctx context.Context, name string) (netip.Addr, error)
@@ -56,18 +57,21 @@ type Directory interface {
 type Options struct {
 	// Prefix has the addresses of workspaces. Its length must be a multiple of 4.
 	Prefix netip.Prefix
-	// Resolvers returns the servers to ask about names outside of the mesh, as HOST:PORT. Nil: such questions are refused.
+	// Resolvers returns the servers to ask about names outside of the mesh, as HOST:PORT. Nil: such questions are
+	// refused.
 	Resolvers func() ([]string, error)
 	Logger    *slog.Logger // nil: silent
 }
 
 // Server answers questions about names:
 //
-//   - dev.coder, dev.ada.coder and main.dev.ada.coder have the address of the agent, an IPv6 one, for users who may connect to it while it runs. All
-//     other names below coder do not exist, whether because there is no such workspace or because the user may not know of it;
+//   - dev.coder, dev.ada.coder and main.dev.ada.coder have the address of the agent, an IPv6 one, for users who may
+//     connect to it while it runs. All other names below coder do not exist, whether because there is no such workspace
+//     or because the user may not know of it;
 //   - addresses of the mesh have the full name of their agent, likewise;
-//   - questions about all other names go to the resolvers, unless there are none. Answers lose the addresses of
-//     the mesh that they contain, and names below coder, which devices would ask about next: no website may have a name that leads into it.
+//   - questions about all other names go to the resolvers, unless there are none. Answers lose the addresses of the
+//     mesh that they contain, and names below coder, which devices would ask about next: no website may have a name
+//     that leads into it.
 //
 // It is safe for concurrent use.
 type Server struct {
@@ -84,8 +88,8 @@ func New(opts Options) *Server {
 	return &Server{opts, ReverseZone(opts.Prefix), opts.Logger}
 }
 
-// ServeUDP answers the questions of a flow, until it is silent or ctx ends. It closes the flow. dir returns the directory for each question, or
-// nil to refuse it.
+// ServeUDP answers the questions of a flow, until it is silent or ctx ends. It closes the flow. dir returns the
+// directory for each question, or nil to refuse it.
 func (s *Server) ServeUDP(ctx context.Context, c net.Conn, dir func() Directory) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -414,8 +418,8 @@ func reverseName(addr netip.Addr) string {
 	return b.String() + "ip6.arpa."
 }
 
-// meshAddr returns the address of the mesh that a name below ip6.arpa is about. ok is false for other names, and the address is invalid for
-// names of the zone that are no full address.
+// meshAddr returns the address of the mesh that a name below ip6.arpa is about. ok is false for other names, and the
+// address is invalid for names of the zone that are no full address.
 func (s *Server) meshAddr(name string) (addr netip.Addr, ok bool) {
 	if !within(name, s.zone) {
 		return addr, false

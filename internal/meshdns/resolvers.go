@@ -122,7 +122,8 @@ func sameQuestion(a, b dnsmessage.Question) bool {
 
 // records reads a section.
 func records(
-	p *dnsmessage.Parser, next func(*dnsmessage.Parser) (dnsmessage.Resource, error), skip func(*dnsmessage.Parser) error,
+	p *dnsmessage.Parser, next func(*dnsmessage.Parser) (dnsmessage.Resource, error),
+	skip func(*dnsmessage.Parser) error,
 ) (all []dnsmessage.Resource, err error) {
 	for {
 		before := *p

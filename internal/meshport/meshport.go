@@ -1,5 +1,5 @@
-// Package meshport lists the ports of services on mesh addresses. These ports exist nowhere else. Ports 1, 5 and 6 were SSH's
-// in agents of earlier releases.
+// Package meshport lists the ports of services on mesh addresses. These ports exist nowhere else. Ports 1, 5 and 6 were
+// SSH's in agents of earlier releases.
 package meshport
 
 const (
@@ -12,6 +12,6 @@ const (
 	ServerRPC = 80 // coderd: AgentService and ProvisionerService (connect over HTTP/2, unencrypted inside WireGuard)
 )
 
-// Reserved reports whether a TCP port of an agent's mesh address is none of the workspace's own, and no one but programs of this mesh has a use
-// for it.
+// Reserved reports whether a TCP port of an agent's mesh address is none of the workspace's own, and no one but
+// programs of this mesh has a use for it.
 func Reserved(port uint16) bool { return port <= Visit }

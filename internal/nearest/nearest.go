@@ -8,11 +8,12 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// To returns the name that takes the fewest changes to become word, or "" if none is close. It allows a change for each three letters, and two in
-// a word of four, since letters are easily swapped. Upper and lower case are equal.
+// To returns the name that takes the fewest changes to become word, or "" if none is close. It allows a change for each
+// three letters, and two in a word of four, since letters are easily swapped. Upper and lower case are equal.
 func To(word string, names []string) string { return Within(word, names, max(1, (len(word)+2)/3)) }
 
-// Within returns the name that takes the fewest changes to become word, or "" if all take more than limit. Upper and lower case are equal.
+// Within returns the name that takes the fewest changes to become word, or "" if all take more than limit. Upper and
+// lower case are equal.
 func Within(word string, names []string, limit int) string {
 	best := ""
 	for _, name := range slices.Sorted(slices.Values(names)) {

@@ -21,8 +21,8 @@ type Resetter interface {
 	Abort()
 }
 
-// Carry joins an accepted connection and the one that was dialed for it until both directions have ended, and owns both. It blocks. The
-// accepted one is reset if a direction breaks or ctx ends.
+// Carry joins an accepted connection and the one that was dialed for it until both directions have ended, and owns
+// both. It blocks. The accepted one is reset if a direction breaks or ctx ends.
 func Carry(ctx context.Context, accepted Resetter, dialed net.Conn) {
 	broken := sync.OnceFunc(func() {
 		accepted.Abort()
@@ -42,7 +42,8 @@ func Carry(ctx context.Context, accepted Resetter, dialed net.Conn) {
 	dialed.Close()
 }
 
-// CarryDatagrams joins two flows until one ends, ctx ends, or none has carried a datagram for DatagramIdle, and owns both. It blocks.
+// CarryDatagrams joins two flows until one ends, ctx ends, or none has carried a datagram for DatagramIdle, and owns
+// both. It blocks.
 func CarryDatagrams(ctx context.Context, a, b net.Conn) {
 	ended := sync.OnceFunc(func() {
 		a.Close()

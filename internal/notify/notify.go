@@ -1,5 +1,5 @@
-// Package notify wakes goroutines when shared state has changed. The state itself is kept elsewhere, usually under a mutex: a Wake or a
-// Broadcast only makes its waiters look again.
+// Package notify wakes goroutines when shared state has changed. The state itself is kept elsewhere, usually under a
+// mutex: a Wake or a Broadcast only makes its waiters look again.
 package notify
 
 // Wake wakes one goroutine, which receives from it. Create one with NewWake.
@@ -8,8 +8,8 @@ type Wake chan struct{}
 // NewWake returns a Wake that has not been poked.
 func NewWake() Wake { return make(Wake, 1) }
 
-// Poke lets one receive from w proceed. It never blocks: several pokes before that receive count as one. The receiver must
-// therefore receive first and look second.
+// Poke lets one receive from w proceed. It never blocks: several pokes before that receive count as one. The receiver
+// must therefore receive first and look second.
 func (w Wake) Poke() {
 	select {
 	case w <- struct{}{}:
@@ -17,8 +17,8 @@ func (w Wake) Poke() {
 	}
 }
 
-// Broadcast wakes any number of goroutines. The zero value is ready to use. It has no lock of its own: call its methods under the lock
-// that guards the state.
+// Broadcast wakes any number of goroutines. The zero value is ready to use. It has no lock of its own: call its methods
+// under the lock that guards the state.
 type Broadcast struct {
 	c chan struct{} // closed by Notify; nil unless Changed has been called since the last Notify
 }

@@ -1,8 +1,8 @@
-// Package ptyweb joins a browser's websocket to a terminal of an agent, at a server or at a region proxy. It does not decide who may open which
-// terminal.
+// Package ptyweb joins a browser's websocket to a terminal of an agent, at a server or at a region proxy. It does not
+// decide who may open which terminal.
 //
-// The browser sends ptywire.Message as JSON, and receives output as binary messages. The close status tells whether the shell has ended (1000)
-// or may still run (every other status): the same id then brings it back.
+// The browser sends ptywire.Message as JSON, and receives output as binary messages. The close status tells whether the
+// shell has ended (1000) or may still run (every other status): the same id then brings it back.
 package ptyweb
 
 import (
@@ -38,11 +38,13 @@ const (
 func ParseRequest(q url.Values) (ptywire.Request, error) {
 	id, err := uuid.Parse(q.Get("reconnect"))
 	if err != nil || id == uuid.Nil {
-		return ptywire.Request{}, fault.New(fault.Invalid, "The query parameter reconnect is not an id.").WithField("reconnect", "must be a UUID that names the terminal")
+		return ptywire.Request{}, fault.New(fault.Invalid, "The query parameter reconnect is not an id.").
+			WithField("reconnect", "must be a UUID that names the terminal")
 	}
 	req := ptywire.Request{ID: id, Command: q.Get("command")}
 	if len(req.Command) > ptywire.MaxCommand {
-		return req, fault.New(fault.Invalid, "The query parameter command is too long.").WithField("command", "must be at most 64 KiB")
+		return req, fault.New(fault.Invalid, "The query parameter command is too long.").
+			WithField("command", "must be at most 64 KiB")
 	}
 	for name, into := range map[string]*uint16{"height": &req.Height, "width": &req.Width} {
 		if q.Get(name) == "" {
@@ -50,16 +52,21 @@ func ParseRequest(q url.Values) (ptywire.Request, error) {
 		}
 		n, err := strconv.ParseUint(q.Get(name), 10, 16)
 		if err != nil {
-			return req, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, q.Get(name)).WithField(name, "must be a number of characters")
+			return req, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, q.Get(name)).
+				WithField(name, "must be a number of characters")
 		}
 		*into = uint16(n)
 	}
 	return req, nil
 }
 
-// Serve joins a browser to a terminal until one of them ends, and closes both. canceled reports why the caller has closed conn, if it has. Serve
-// returns the reason that the browser was told, "" if the browser left. A canceled ctx cuts the websocket before its final messages.
-func Serve(ctx context.Context, log *slog.Logger, ws *websock.Conn, conn net.Conn, canceled func() (websock.Status, string, bool)) (reason string, err error) {
+// Serve joins a browser to a terminal until one of them ends, and closes both. canceled reports why the caller has
+// closed conn, if it has. Serve returns the reason that the browser was told, "" if the browser left. A canceled ctx
+// cuts the websocket before its final messages.
+func Serve(
+	ctx context.Context, log *slog.Logger, ws *websock.Conn, conn net.Conn,
+	canceled func() (websock.Status, string, bool),
+) (reason string, err error) {
 	var typing sync.WaitGroup
 	var left atomic.Bool
 	typing.Go(func() {

@@ -1,9 +1,9 @@
-// Package ptywire is the terminal protocol inside the mesh, between a viewer (the server on behalf of a browser, or a command
-// line) and the agent that runs the shell. It knows neither shells nor browsers.
+// Package ptywire is the terminal protocol inside the mesh, between a viewer (the server on behalf of a browser, or a
+// command line) and the agent that runs the shell. It knows neither shells nor browsers.
 //
-// Both directions carry frames: one byte of kind, four bytes of length (big endian), and the payload. The viewer first sends
-// Open, then Input and Resize. The agent sends Output, and Exit as its last frame. A connection that ends without Exit was
-// lost: the shell may still run, and the same id reattaches to it.
+// Both directions carry frames: one byte of kind, four bytes of length (big endian), and the payload. The viewer first
+// sends Open, then Input and Resize. The agent sends Output, and Exit as its last frame. A connection that ends without
+// Exit was lost: the shell may still run, and the same id reattaches to it.
 package ptywire
 
 import (
@@ -50,7 +50,8 @@ type Request struct {
 	ID uuid.UUID `json:"id"`
 	// Command runs instead of a login shell. It applies only if the terminal is new.
 	Command string `json:"command,omitempty"`
-	// Early opens the terminal before start scripts that block logins have ended: the viewer has waited, or chosen not to.
+	// Early opens the terminal before start scripts that block logins have ended: the viewer has waited, or chosen not
+	// to.
 	Early bool `json:"early,omitempty"`
 	Size
 }
@@ -82,8 +83,8 @@ func WriteJSON(w io.Writer, kind Kind, v any) error {
 	return Write(w, kind, data)
 }
 
-// Read returns the next frame, and blocks until it is complete. It returns io.EOF only between frames. It allocates memory as data arrives,
-// not as a header claims.
+// Read returns the next frame, and blocks until it is complete. It returns io.EOF only between frames. It allocates
+// memory as data arrives, not as a header claims.
 func Read(r io.Reader) (Kind, []byte, error) {
 	var head [header]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

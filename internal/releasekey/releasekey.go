@@ -1,5 +1,5 @@
-// Package releasekey holds the public key of the project's releases, if the source that this program is built from has one. The package
-// verifies nothing: see internal/bootstrap, and docs/decisions, "Signed releases".
+// Package releasekey holds the public key of the project's releases, if the source that this program is built from has
+// one. The package verifies nothing: see internal/bootstrap, and docs/decisions, "Signed releases".
 package releasekey
 
 import (
@@ -13,7 +13,8 @@ import (
 //go:embed all:keys
 var keys embed.FS
 
-// PEM returns the public key, or "" in a build whose source has none. Such a build cannot tell whether a program belongs to a release.
+// PEM returns the public key, or "" in a build whose source has none. Such a build cannot tell whether a program
+// belongs to a release.
 func PEM() string {
 	key, err := keys.ReadFile("keys/release.pub")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

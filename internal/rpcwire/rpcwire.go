@@ -1,5 +1,5 @@
-// Package rpcwire gives handlers of streaming RPCs what the RPC library hides: the deadlines of the underlying HTTP exchange,
-// which end a hanging read or write.
+// Package rpcwire gives handlers of streaming RPCs what the RPC library hides: the deadlines of the underlying HTTP
+// exchange, which end a hanging read or write.
 package rpcwire
 
 import (
@@ -23,8 +23,8 @@ type Wire struct {
 
 var errOver = errors.New("the exchange is over: its handler has returned")
 
-// CompressFrom is the size in bytes from which responses are worth compressing. Shorter ones, such as the answers to heartbeats, would grow,
-// and each would occupy a compressor of 1 MB for as long as the collector lets it live.
+// CompressFrom is the size in bytes from which responses are worth compressing. Shorter ones, such as the answers to
+// heartbeats, would grow, and each would occupy a compressor of 1 MB for as long as the collector lets it live.
 const CompressFrom = 1 << 10
 
 type key struct{}
@@ -54,8 +54,8 @@ func (w *Wire) close() {
 	w.over = true
 }
 
-// AwaitRead sets a deadline of d from now for all further reads; 0 means none. Once the exchange was ended it returns the cause, and it fails
-// after the handler has returned.
+// AwaitRead sets a deadline of d from now for all further reads; 0 means none. Once the exchange was ended it returns
+// the cause, and it fails after the handler has returned.
 func (w *Wire) AwaitRead(d time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,8 +68,8 @@ func (w *Wire) AwaitRead(d time.Duration) error {
 	return w.control.SetReadDeadline(after(d))
 }
 
-// AwaitWrite sets a deadline of d from now for all further writes; 0 means none. A deadline that passes ends the exchange, even if nothing is
-// being written. It fails after the handler has returned.
+// AwaitWrite sets a deadline of d from now for all further writes; 0 means none. A deadline that passes ends the
+// exchange, even if nothing is being written. It fails after the handler has returned.
 func (w *Wire) AwaitWrite(d time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +87,8 @@ func after(d time.Duration) time.Time {
 	return time.Now().Add(d)
 }
 
-// End fails the present and all later reads. Only the first cause counts. It may be called after the handler has returned.
+// End fails the present and all later reads. Only the first cause counts. It may be called after the handler has
+// returned.
 func (w *Wire) End(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +97,8 @@ func (w *Wire) End(cause error) {
 	}
 	w.cause = cause
 	if !w.over {
-		// The only error is "not supported", which AwaitRead meets before; then the end of the connection ends the reader.
+		// The only error is "not supported", which AwaitRead meets before; then the end of the connection ends the
+		// reader.
 		_ = w.control.SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -72,11 +72,12 @@ func lock(folder *os.Root) (unlock func(), err error) {
 	return nil, fmt.Errorf("lock folder: %w", err)
 }
 
-// removeEmpty removes a folder if it is empty. Folders that this package creates are never empty under their final name.
+// removeEmpty removes a folder if it is empty. Folders that this package creates are never empty under their final
+// name.
 func removeEmpty(path string) { _ = unix.Rmdir(path) }
 
-// Adopt takes over the folder at path from the start script, which has executed this program and left the pipe open as descriptor fd.
-// Scripts of earlier versions created no pipe.
+// Adopt takes over the folder at path from the start script, which has executed this program and left the pipe open as
+// descriptor fd. Scripts of earlier versions created no pipe.
 func Adopt(path string, fd int) (*Folder, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

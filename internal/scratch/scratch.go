@@ -1,13 +1,13 @@
-// Package scratch creates temporary folders that do not outlive their owner, even if the owner is killed. Each folder contains
-// a named pipe that its owner keeps open, and Sweep removes folders whose pipe has no reader. The kernel closes the pipe of a
-// killed process, so neither a reused process id nor another PID namespace can mislead Sweep.
+// Package scratch creates temporary folders that do not outlive their owner, even if the owner is killed. Each folder
+// contains a named pipe that its owner keeps open, and Sweep removes folders whose pipe has no reader. The kernel
+// closes the pipe of a killed process, so neither a reused process id nor another PID namespace can mislead Sweep.
 //
-// The pipe gets its name after its owner has opened it, so a pipe without a reader belongs to an owner that has ended. Another
-// process may be creating a folder without a pipe: Sweep leaves it alone. A lock on the folder that they remove serializes
-// sweeps.
+// The pipe gets its name after its owner has opened it, so a pipe without a reader belongs to an owner that has ended.
+// Another process may be creating a folder without a pipe: Sweep leaves it alone. A lock on the folder that they remove
+// serializes sweeps.
 //
-// The workspace's start script (internal/bootstrap) creates its folder the same way. The package does not know what the folders
-// contain.
+// The workspace's start script (internal/bootstrap) creates its folder the same way. The package does not know what the
+// folders contain.
 package scratch
 
 import (
@@ -52,8 +52,9 @@ func makeIn(parent, prefix string) (*Folder, error) {
 	return &Folder{path: path, pipe: pipe}, nil
 }
 
-// Take creates the folder at path, and replaces one whose owner has ended. It returns ErrTaken if the folder is in use or belongs to
-// another account, because any account can create a folder with a known name in the system's temporary folder.
+// Take creates the folder at path, and replaces one whose owner has ended. It returns ErrTaken if the folder is in use
+// or belongs to another account, because any account can create a folder with a known name in the system's temporary
+// folder.
 func Take(path string) (*Folder, error) {
 	parent, name := filepath.Split(path)
 	f, err := makeIn(parent, name+"-")
@@ -100,8 +101,8 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// Sweep removes the folders in parent that belong to the account uid and whose owner has ended. It follows no links. If it
-// cannot remove a folder it continues with the others, and returns all errors.
+// Sweep removes the folders in parent that belong to the account uid and whose owner has ended. It follows no links. If
+// it cannot remove a folder it continues with the others, and returns all errors.
 func Sweep(parent string, uid int) error {
 	root, err := os.OpenRoot(parent)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package secret wraps credentials so that they cannot be printed by accident, generates new ones, and hashes them for storage.
+// Package secret wraps credentials so that they cannot be printed by accident, generates new ones, and hashes them for
+// storage.
 package secret
 
 import (
@@ -33,8 +34,8 @@ func (t Token) Hash() []byte {
 	return sum[:]
 }
 
-// Offline returns the token that an agent derives from its own, which the server has refused: with it, the agent asks whether the next start of its
-// workspace admits it. It does not reveal the agent's own.
+// Offline returns the token that an agent derives from its own, which the server has refused: with it, the agent asks
+// whether the next start of its workspace admits it. It does not reveal the agent's own.
 func (t Token) Offline() Token {
 	sum := sha256.Sum256([]byte("offline agent " + string(t)))
 	return Token(hex.EncodeToString(sum[:]))

@@ -1,5 +1,6 @@
-// Package shell writes words of the commands that people copy into a shell. Names come from servers, templates and workspaces, which may be hostile:
-// what a word contains must neither be run nor be taken for an option. It knows no command.
+// Package shell writes words of the commands that people copy into a shell. Names come from servers, templates and
+// workspaces, which may be hostile: what a word contains must neither be run nor be taken for an option. It knows no
+// command.
 package shell
 
 import (
@@ -9,15 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// Unprintable stands for a text that no word of a command can show as it is: no shell and no program gives it a meaning.
+// Unprintable stands for a text that no word of a command can show as it is: no shell and no program gives it a
+// meaning.
 const Unprintable = "…"
 
 // maxWord bounds a word, in bytes. Longer texts are not names, and would push the rest of a command out of sight.
 const maxWord = 1024
 
-// Word returns a text as one word for the shells of this machine's system. It quotes what a shell would split or expand. A text that a program
-// would take for an option, that is too long, that contains line ends, controls or characters without a shape, or that no quotes hold, is replaced by
-// Unprintable.
+// Word returns a text as one word for the shells of this machine's system. It quotes what a shell would split or
+// expand. A text that a program would take for an option, that is too long, that contains line ends, controls or
+// characters without a shape, or that no quotes hold, is replaced by Unprintable.
 func Word(text string) string {
 	if runtime.GOOS == "windows" {
 		return windows(text)
@@ -25,10 +27,12 @@ func Word(text string) string {
 	return POSIX(text)
 }
 
-// quoted writes what a shell would interpret between single quotes outside of them: the quote, and the backslash, which fish interprets.
+// quoted writes what a shell would interpret between single quotes outside of them: the quote, and the backslash, which
+// fish interprets.
 var quoted = strings.NewReplacer("'", `'\''`, `\`, `'\\'`)
 
-// POSIX is like Word, for the shells of Unix: sh, bash, zsh, fish and others. Servers use it, which do not know who will read their texts.
+// POSIX is like Word, for the shells of Unix: sh, bash, zsh, fish and others. Servers use it, which do not know who
+// will read their texts.
 func POSIX(text string) string {
 	switch {
 	case !printable(text):
@@ -39,7 +43,8 @@ func POSIX(text string) string {
 	return "'" + quoted.Replace(text) + "'"
 }
 
-// windows writes a word that cmd.exe and PowerShell read alike. Both keep what is between double quotes, but for what they expand in it.
+// windows writes a word that cmd.exe and PowerShell read alike. Both keep what is between double quotes, but for what
+// they expand in it.
 func windows(text string) string {
 	switch {
 	case !printable(text), strings.ContainsAny(text, "\"$%`!“”„"):

@@ -1,6 +1,7 @@
-// Package signedtoken is the form of every token that one part of the deployment signs and another verifies without asking: JSON and its
-// HMAC-SHA-256, both in base64. What it means, and how long it is valid, is its users' matter: package coderd/signed for what servers sign
-// for themselves and each other, package internal/visa for what they sign for an agent.
+// Package signedtoken is the form of every token that one part of the deployment signs and another verifies without
+// asking: JSON and its HMAC-SHA-256, both in base64. What it means, and how long it is valid, is its users' matter:
+// package coderd/signed for what servers sign for themselves and each other, package internal/visa for what they sign
+// for an agent.
 package signedtoken
 
 import (
@@ -28,7 +29,8 @@ func Sign(key []byte, purpose string, v any) (secret.Token, error) {
 		return "", fmt.Errorf("sign token: %w", err)
 	}
 	encoding := base64.RawURLEncoding
-	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(sum(key, purpose, payload))), nil
+	return secret.Token(encoding.EncodeToString(payload) + "." + encoding.EncodeToString(sum(key, purpose, payload))),
+		nil
 }
 
 // Verify decodes a token's content into v. The error is ErrInvalid, whatever is wrong; without a key, every token is.

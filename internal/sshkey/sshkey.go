@@ -1,6 +1,6 @@
-// Package sshkey owns the rules that users' SSH public keys obey: which texts are keys, which keys are accepted, and what they may be called.
-// The command line checks a text before it sends it, so that a private key stays on its machine, and the server checks it again. It knows
-// neither the server nor the gateway that signs people in.
+// Package sshkey owns the rules that users' SSH public keys obey: which texts are keys, which keys are accepted, and
+// what they may be called. The command line checks a text before it sends it, so that a private key stays on its
+// machine, and the server checks it again. It knows neither the server nor the gateway that signs people in.
 package sshkey
 
 import (
@@ -31,10 +31,12 @@ const (
 
 // types are the accepted types of keys.
 var types = []string{
-	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256,
+	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA,
+	ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256,
 }
 
-// A private key is recognized by the lines that enclose it, by PuTTY's first line, and by its first bytes in base64 without such lines.
+// A private key is recognized by the lines that enclose it, by PuTTY's first line, and by its first bytes in base64
+// without such lines.
 var privateForm = lazyregexp.New(`(?i)(BEGIN|END) [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File|Private-Lines:|b3BlbnNzaC1rZXktdjE|AGE-SECRET-KEY`)
 
 var nameForm = lazyregexp.New(`^[A-Za-z0-9_]+([ .@+-][A-Za-z0-9_]+)*$`)
@@ -48,25 +50,32 @@ type Key struct {
 // Fingerprint returns the fingerprint of the key as ssh-keygen prints it.
 func (k Key) Fingerprint() string { return ssh.FingerprintSHA256(k.PublicKey) }
 
-// Parse parses the text of a file such as id_ed25519.pub: one line with a type, a key and a comment. Its error is always a fault, Invalid, that
-// says what to do and repeats nothing of the text, which may be secret.
+// Parse parses the text of a file such as id_ed25519.pub: one line with a type, a key and a comment. Its error is
+// always a fault, Invalid, that says what to do and repeats nothing of the text, which may be secret.
 func Parse(text string) (Key, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case len(text) > maxText:
-		return Key{}, refused("The text is too long for a public key.").WithDetail("Use the file whose name ends in .pub.")
+		return Key{}, refused("The text is too long for a public key.").
+			WithDetail("Use the file whose name ends in .pub.")
 	case privateForm().MatchString(text):
 		return Key{}, refused("This is a private key, or contains one.").
-			WithDetail("Keep it secret, and use the file whose name ends in .pub. If other people may have seen the private key, create another one with: ssh-keygen -t ed25519")
+			WithDetail("Keep it secret, and use the file whose name ends in .pub. If other people may have seen the " +
+				"private key, create another one with: ssh-keygen -t ed25519")
 	case text == "":
-		return Key{}, refused("There is no key.").WithDetail("Paste the line in a file such as ~/.ssh/id_ed25519.pub, or create a key with: ssh-keygen -t ed25519")
+		return Key{}, refused("There is no key.").
+			WithDetail("Paste the line in a file such as ~/.ssh/id_ed25519.pub, or create a key with: ssh-keygen -t " +
+				"ed25519")
 	case strings.HasPrefix(text, "---- BEGIN SSH2 PUBLIC KEY"):
-		return Key{}, refused("This public key is in the format of RFC 4716.").WithDetail("Convert it with: ssh-keygen -i -f FILE")
+		return Key{}, refused("This public key is in the format of RFC 4716.").
+			WithDetail("Convert it with: ssh-keygen -i -f FILE")
 	case strings.HasPrefix(text, "-----BEGIN"):
 		return Key{}, refused("This is a PEM file instead of an OpenSSH public key.").
-			WithDetail("Use the file whose name ends in .pub, or convert a public key with: ssh-keygen -i -m PKCS8 -f FILE")
+			WithDetail("Use the file whose name ends in .pub, or convert a public key with: ssh-keygen -i -m PKCS8 " +
+				"-f FILE")
 	case strings.ContainsAny(text, "\r\n"):
-		return Key{}, refused("There are several lines.").WithDetail("Add one key at a time: the line that begins with its type, such as ssh-ed25519.")
+		return Key{}, refused("There are several lines.").
+			WithDetail("Add one key at a time: the line that begins with its type, such as ssh-ed25519.")
 	}
 	return parseLine(strings.Fields(text))
 }
@@ -76,11 +85,14 @@ func parseLine(words []string) (Key, error) {
 	kind := words[0]
 	switch {
 	case strings.Contains(kind, "-cert-v0"):
-		return Key{}, refused("This is a certificate.").WithDetail("Use the public key that it certifies: the file whose name ends in .pub without -cert.")
+		return Key{}, refused("This is a certificate.").
+			WithDetail("Use the public key that it certifies: the file whose name ends in .pub without -cert.")
 	case kind == "ssh-dss":
-		return Key{}, refused("Keys of the type DSA are too weak.").WithDetail("Create another key with: ssh-keygen -t ed25519")
+		return Key{}, refused("Keys of the type DSA are too weak.").
+			WithDetail("Create another key with: ssh-keygen -t ed25519")
 	case !slices.Contains(types, kind) && slices.ContainsFunc(words, known):
-		return Key{}, refused("There are options or other words before the key.").WithDetail("Leave them out: begin with the type of the key, such as ssh-ed25519.")
+		return Key{}, refused("There are options or other words before the key.").
+			WithDetail("Leave them out: begin with the type of the key, such as ssh-ed25519.")
 	case !slices.Contains(types, kind):
 		return Key{}, notAKey()
 	case len(words) < 2:
@@ -96,7 +108,8 @@ func parseLine(words []string) (Key, error) {
 		return Key{}, damaged()
 	}
 	if bits := rsaBits(key); bits > 0 && bits < MinRSABits {
-		return Key{}, refused(fmt.Sprintf("RSA keys of %d bits are too weak: they must have at least %d bits.", bits, MinRSABits)).
+		return Key{}, refused(fmt.Sprintf("RSA keys of %d bits are too weak: they must have at least %d bits.", bits,
+			MinRSABits)).
 			WithDetail("Create another key with: ssh-keygen -t ed25519")
 	}
 	return Key{PublicKey: key, Comment: strings.Join(words[2:], " ")}, nil
@@ -104,7 +117,8 @@ func parseLine(words []string) (Key, error) {
 
 // known reports whether a word is a type of keys. Options end in the last of their words.
 func known(word string) bool {
-	return word == "ssh-dss" || slices.ContainsFunc(types, func(kind string) bool { return strings.HasSuffix(word, kind) })
+	return word == "ssh-dss" ||
+		slices.ContainsFunc(types, func(kind string) bool { return strings.HasSuffix(word, kind) })
 }
 
 // rsaBits returns the size of an RSA key, 0 for others.
@@ -121,17 +135,21 @@ func refused(message string) *fault.Error { return fault.New(fault.Invalid, "%s"
 
 func notAKey() error {
 	return refused("This is not an SSH public key that can be used.").
-		WithDetail("A key is one line that begins with its type: %s, or %s.", strings.Join(types[:len(types)-1], ", "), types[len(types)-1])
+		WithDetail("A key is one line that begins with its type: %s, or %s.", strings.Join(types[:len(types)-1], ", "),
+			types[len(types)-1])
 }
 
 func damaged() error {
-	return refused("The key is damaged or incomplete.").WithDetail("Copy the whole line of the file whose name ends in .pub.")
+	return refused("The key is damaged or incomplete.").
+		WithDetail("Copy the whole line of the file whose name ends in .pub.")
 }
 
-// CheckName returns what is wrong with a key's name, or "". It does not repeat the name, which may be a key that was pasted into the wrong place.
+// CheckName returns what is wrong with a key's name, or "". It does not repeat the name, which may be a key that was
+// pasted into the wrong place.
 func CheckName(name string) string {
 	if len(name) > MaxName || !nameForm().MatchString(name) {
-		return fmt.Sprintf("must be at most %d letters, digits and underscores, with single spaces, dots, hyphens, plus signs or @ between them", MaxName)
+		return fmt.Sprintf("must be at most %d letters, digits and underscores, with single spaces, dots, hyphens, "+
+			"plus signs or @ between them", MaxName)
 	}
 	return ""
 }

@@ -1,8 +1,8 @@
 // Package sshoffer says what a server may put into the OpenSSH configuration of its users' machines.
 //
-// A server may be hostile, or be taken over, and OpenSSH obeys its configuration. So a client takes only what is listed here: nothing that runs
-// a program, reads or writes a file, passes on keys, forwards ports or displays, sends the machine's environment, or weakens what proves the
-// other end. A server refuses settings that its clients would refuse.
+// A server may be hostile, or be taken over, and OpenSSH obeys its configuration. So a client takes only what is listed
+// here: nothing that runs a program, reads or writes a file, passes on keys, forwards ports or displays, sends the
+// machine's environment, or weakens what proves the other end. A server refuses settings that its clients would refuse.
 package sshoffer
 
 import (
@@ -14,7 +14,8 @@ import (
 
 // options are the options of OpenSSH that a server may set, in lower case.
 var options = []string{
-	"addressfamily", "compression", "connectionattempts", "connecttimeout", "ipqos", "loglevel", "rekeylimit", "requesttty", "serveralivecountmax", "serveraliveinterval",
+	"addressfamily", "compression", "connectionattempts", "connecttimeout", "ipqos", "loglevel", "rekeylimit",
+	"requesttty", "serveralivecountmax", "serveraliveinterval",
 	"setenv", "tcpkeepalive",
 }
 

@@ -21,11 +21,14 @@ type Starter struct {
 
 var all = []Starter{
 	{
-		Name: "devcontainer", DisplayName: "Dev containers", Icon: "/icon/devcontainer.svg", Tags: []string{"docker", "container", "devcontainer"},
-		Description: "Runs the dev container that a Git repository's devcontainer.json describes, on the provisioner's Docker host.",
+		Name: "devcontainer", DisplayName: "Dev containers", Icon: "/icon/devcontainer.svg",
+		Tags: []string{"docker", "container", "devcontainer"},
+		Description: "Runs the dev container that a Git repository's devcontainer.json describes, on the " +
+			"provisioner's Docker host.",
 	},
 	{
-		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg", Tags: []string{"docker", "container"},
+		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg",
+		Tags:        []string{"docker", "container"},
 		Description: "Runs workspaces as containers on the provisioner's host. Home folders are kept between restarts.",
 	},
 	{
@@ -33,12 +36,15 @@ var all = []Starter{
 		Description: "Uses a Linux machine that you already have: run one command on it.",
 	},
 	{
-		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/kubernetes.svg", Tags: []string{"kubernetes", "container"},
+		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/kubernetes.svg",
+		Tags:        []string{"kubernetes", "container"},
 		Description: "Runs workspaces as pods. Home folders are persistent volumes, kept between restarts.",
 	},
 	{
-		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg", Tags: []string{"local"},
-		Description: "Runs workspaces as sandboxed processes on the provisioner's machine. There is nothing to install: best for a first try.",
+		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg",
+		Tags: []string{"local"},
+		Description: "Runs workspaces as sandboxed processes on the provisioner's machine. There is nothing to " +
+			"install: best for a first try.",
 	},
 }
 

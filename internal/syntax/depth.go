@@ -16,11 +16,12 @@ const (
 	template               // text with ${…} and %{…}
 )
 
-// depth measures how deeply a sequence of tokens is nested. It is at least the depth of the parser's recursion for these tokens, and the
-// height of the resulting tree.
+// depth measures how deeply a sequence of tokens is nested. It is at least the depth of the parser's recursion for
+// these tokens, and the height of the resulting tree.
 //
-// Each open bracket, quote, heredoc and template sequence is a level. Within one, each operator, question mark and bracket adds
-// one until a comma or a significant line end, because all of them may end up below each other: a?b:a?b:…, 1+1+…, !!!…, a[0][0]….
+// Each open bracket, quote, heredoc and template sequence is a level. Within one, each operator, question mark and
+// bracket adds one until a comma or a significant line end, because all of them may end up below each other: a?b:a?b:…,
+// 1+1+…, !!!…, a[0][0]….
 type depth struct {
 	levels []level // the outermost first; never empty
 	total  int
@@ -75,7 +76,8 @@ func (d *depth) step(token hclsyntax.Token, next hclsyntax.Tokens) {
 	case hclsyntax.TokenIdent:
 		top.loop = top.loop || string(token.Bytes) == "for"
 	case hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPlus, hclsyntax.TokenMinus, hclsyntax.TokenPercent,
-		hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq, hclsyntax.TokenGreaterThan,
+		hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq,
+		hclsyntax.TokenGreaterThan,
 		hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenBang, hclsyntax.TokenQuestion:
 		d.operator(top)
 	}

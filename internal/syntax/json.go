@@ -10,7 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// measureJSON checks a JSON text before it is parsed, and the templates in its strings, which are parsed when they are used.
+// measureJSON checks a JSON text before it is parsed, and the templates in its strings, which are parsed when they are
+// used.
 func (p *Parser) measureJSON(name string, text []byte) hcl.Diagnostics {
 	if diags := p.size(name, text); diags.HasErrors() {
 		return diags
@@ -35,7 +36,8 @@ func (p *Parser) measureJSON(name string, text []byte) hcl.Diagnostics {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				where.Start.Line, err = 1+bytes.Count(text, []byte("\n")), errors.New("the text ends too early")
 			}
-			return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid JSON", Detail: strings.TrimPrefix(err.Error(), "json: ") + ".", Subject: &where}}
+			return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Invalid JSON",
+				Detail: strings.TrimPrefix(err.Error(), "json: ") + ".", Subject: &where}}
 		}
 		if p.tokens++; p.tokens > maxTokens {
 			return tooMuch(at(), "the template has more than %d words and signs", maxTokens)

@@ -21,8 +21,8 @@ type Source struct {
 	Body *hclsyntax.Body
 }
 
-// RootModule yields the .tf files in the top folder of a tar archive, which are Terraform's root module. It ends at the first error, which
-// names the file. It skips JSON files.
+// RootModule yields the .tf files in the top folder of a tar archive, which are Terraform's root module. It ends at the
+// first error, which names the file. It skips JSON files.
 func RootModule(archive []byte) iter.Seq2[Source, error] {
 	return func(yield func(Source, error) bool) {
 		for file, err := range rootFiles(archive, ".tf") {

@@ -1,6 +1,7 @@
-// Package syntax parses Terraform's language, and its JSON form, from untrusted text. HCL's parsers recurse without a limit,
-// and so does all code that walks their result; Go cannot recover from a stack overflow. The lexer does not recurse, so it
-// first measures every text: its size, its number of tokens, the nesting of its expressions, and the size of its numbers.
+// Package syntax parses Terraform's language, and its JSON form, from untrusted text. HCL's parsers recurse without a
+// limit, and so does all code that walks their result; Go cannot recover from a stack overflow. The lexer does not
+// recurse, so it first measures every text: its size, its number of tokens, the nesting of its expressions, and the
+// size of its numbers.
 //
 // It knows HCL and nothing of templates.
 package syntax
@@ -18,20 +19,22 @@ import (
 )
 
 const (
-	// MaxDepth is how deeply expressions and blocks may be nested. Operators of one expression count like brackets, because
-	// a chain of them is a tree as deep as it is long.
+	// MaxDepth is how deeply expressions and blocks may be nested. Operators of one expression count like brackets,
+	// because a chain of them is a tree as deep as it is long.
 	MaxDepth = 500
 	// MaxFile is how many bytes one text may have.
 	MaxFile = 1 << 20
-	// maxBytes and maxTokens bound all texts of one Parser together: a parsed token takes a few hundred bytes of memory.
+	// maxBytes and maxTokens bound all texts of one Parser together: a parsed token takes a few hundred bytes of
+	// memory.
 	maxBytes  = 4 << 20
 	maxTokens = 200_000
 	// maxExponent bounds the exponents of numbers: written out, 1e999999999 has a gigabyte of digits.
 	maxExponent = 400
 )
 
-// Parser parses the texts of one template, within bounds for all of them together. The zero value is ready. It is not safe for concurrent
-// use. Filenames are for messages; a diagnostic about an exceeded bound has a summary with file and line and no detail.
+// Parser parses the texts of one template, within bounds for all of them together. The zero value is ready. It is not
+// safe for concurrent use. Filenames are for messages; a diagnostic about an exceeded bound has a summary with file and
+// line and no detail.
 type Parser struct {
 	bytes, tokens int
 }
@@ -41,7 +44,8 @@ func (p *Parser) Config(name string, text []byte) (*hcl.File, hcl.Diagnostics) {
 	if diags := p.measure(name, text, native); diags.HasErrors() {
 		return nil, diags
 	}
-	return guarded(name, func() (*hcl.File, hcl.Diagnostics) { return hclsyntax.ParseConfig(text, name, hcl.InitialPos) })
+	return guarded(name,
+		func() (*hcl.File, hcl.Diagnostics) { return hclsyntax.ParseConfig(text, name, hcl.InitialPos) })
 }
 
 // File parses a file in the syntax of its name: JSON for .json, else the native syntax.
@@ -70,7 +74,8 @@ func (p *Parser) Editable(name string, text []byte) (*hclwrite.File, hcl.Diagnos
 	if diags := p.measure(name, text, native); diags.HasErrors() {
 		return nil, diags
 	}
-	return guarded(name, func() (*hclwrite.File, hcl.Diagnostics) { return hclwrite.ParseConfig(text, name, hcl.InitialPos) })
+	return guarded(name,
+		func() (*hclwrite.File, hcl.Diagnostics) { return hclwrite.ParseConfig(text, name, hcl.InitialPos) })
 }
 
 // guarded turns a panic of a parser into a diagnostic: some malformed texts violate assertions of HCL's parsers.
@@ -78,7 +83,8 @@ func guarded[T any](name string, parse func() (T, hcl.Diagnostics)) (result T, d
 	defer func() {
 		if reason := recover(); reason != nil {
 			var none T
-			result, diags = none, tooMuch(hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}, "the text cannot be parsed")
+			result, diags = none, tooMuch(hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos},
+				"the text cannot be parsed")
 		}
 	}()
 	return parse()
@@ -144,8 +150,8 @@ func (p *Parser) count(name string, text []byte, in mode, start hcl.Pos) hcl.Dia
 	return nil
 }
 
-// Literal returns the value of a literal expression. It does not evaluate loops, splats, calls and references, which could be slow or grow
-// large.
+// Literal returns the value of a literal expression. It does not evaluate loops, splats, calls and references, which
+// could be slow or grow large.
 func Literal(expr hcl.Expression) (cty.Value, bool) {
 	if node, ok := expr.(hclsyntax.Node); ok {
 		computed := false

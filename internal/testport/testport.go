@@ -1,8 +1,9 @@
 // Package testport chooses ports for programs that a test starts and that cannot say which port the system gave them.
 //
-// A port that the system chose for a listener, which was closed since, may be any connection's next. The ports of this package are below those
-// that the system chooses from, so only a program that asks for one by its number takes it. Tests of other packages, which run at the same
-// time, do not: each port is reserved until the process of the test ends.
+// A port that the system chose for a listener, which was closed since, may be any connection's next. The ports of this
+// package are below those that the system chooses from, so only a program that asks for one by its number takes it.
+// Tests of other packages, which run at the same time, do not: each port is reserved until the process of the test
+// ends.
 package testport
 
 import (
@@ -75,8 +76,8 @@ func reserve(port int) bool {
 	return true
 }
 
-// lockAddress is an address without a file, which ends with the process. The dashboard's tests reserve ports by the same
-// (site/e2e/server.ts). It is as long as an address can be: Node.js fills up those that are shorter.
+// lockAddress is an address without a file, which ends with the process. The dashboard's tests reserve ports by the
+// same (site/e2e/server.ts). It is as long as an address can be: Node.js fills up those that are shorter.
 func lockAddress(port int) string {
 	const longest = 108 // bytes; sun_path in unix(7)
 	address := "@codermesh-test-port-" + strconv.Itoa(port)

@@ -1,5 +1,6 @@
-// Package testwait is how tests wait for what happens in other goroutines and processes. A test receives a signal where there is one (For), and
-// looks again and again where there is none (Until). Both fail the test with what it waited for, and the state at the end.
+// Package testwait is how tests wait for what happens in other goroutines and processes. A test receives a signal where
+// there is one (For), and looks again and again where there is none (Until). Both fail the test with what it waited
+// for, and the state at the end.
 package testwait
 
 import (
@@ -11,12 +12,12 @@ import (
 )
 
 const (
-	// Patience is how long a test waits. It is many times what anything takes on a busy machine: it ends tests that would never end, and
-	// measures nothing.
+	// Patience is how long a test waits. It is many times what anything takes on a busy machine: it ends tests that
+	// would never end, and measures nothing.
 	Patience = time.Minute
 
-	// The pause between two checks grows, and is several times as long as a check took: one that costs a process would otherwise keep a
-	// processor from what it waits for.
+	// The pause between two checks grows, and is several times as long as a check took: one that costs a process would
+	// otherwise keep a processor from what it waits for.
 	firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
 	timesCheck, longPause = 4, 500 * time.Millisecond
 )
@@ -41,8 +42,9 @@ type Reader interface {
 	SetReadDeadline(time.Time) error
 }
 
-// ReadFull fills buf from a connection. It waits for the next bytes, not for all of them: how long many bytes take depends on the machine. It
-// returns how many it has read, with the error that ended it, which is os.ErrDeadlineExceeded after Patience without a byte.
+// ReadFull fills buf from a connection. It waits for the next bytes, not for all of them: how long many bytes take
+// depends on the machine. It returns how many it has read, with the error that ended it, which is
+// os.ErrDeadlineExceeded after Patience without a byte.
 func ReadFull(conn Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		if err := conn.SetReadDeadline(time.Now().Add(Patience)); err != nil {
@@ -58,8 +60,8 @@ func ReadFull(conn Reader, buf []byte) (n int, err error) {
 	return n, err
 }
 
-// Until returns when check does not fail any more. Its last error is the state that is printed. Use it for what gives no signal: another process, a
-// file, a row of a database.
+// Until returns when check does not fail any more. Its last error is the state that is printed. Use it for what gives
+// no signal: another process, a file, a row of a database.
 func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
 	pause := firstPause

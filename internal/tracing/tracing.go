@@ -1,9 +1,10 @@
-// Package tracing carries traces across the parts of the program: it names what is measured, and writes and reads the text that stands for
-// a span in a database or a message (W3C traceparent). It knows neither what is traced nor where traces go. Without a provider nothing is
-// recorded, and nothing is sent: only the processes that export traces link OpenTelemetry's SDK.
+// Package tracing carries traces across the parts of the program: it names what is measured, and writes and reads the
+// text that stands for a span in a database or a message (W3C traceparent). It knows neither what is traced nor where
+// traces go. Without a provider nothing is recorded, and nothing is sent: only the processes that export traces link
+// OpenTelemetry's SDK.
 //
-// Names and attributes are constant phrases, routes, ids, kinds and statuses. They never hold URLs, parameters, errors or Terraform's output,
-// which may contain secrets.
+// Names and attributes are constant phrases, routes, ids, kinds and statuses. They never hold URLs, parameters, errors
+// or Terraform's output, which may contain secrets.
 package tracing
 
 import (
@@ -30,15 +31,16 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer(scope)
 }
 
-// Parent returns the text that stands for ctx's span, or "" without one. The text also says whether the span is recorded, so that what
-// continues it is recorded with it or not at all.
+// Parent returns the text that stands for ctx's span, or "" without one. The text also says whether the span is
+// recorded, so that what continues it is recorded with it or not at all.
 func Parent(ctx context.Context) string {
 	text := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, text)
 	return text[header]
 }
 
-// Continue returns ctx with the span that parent stands for as the parent of new spans. A parent that Parent did not write changes nothing.
+// Continue returns ctx with the span that parent stands for as the parent of new spans. A parent that Parent did not
+// write changes nothing.
 func Continue(ctx context.Context, parent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{header: parent})
 }
@@ -52,7 +54,10 @@ func Start(ctx context.Context, name string, attributes ...attribute.KeyValue) (
 func End(span trace.Span, failed bool) { endAt(span, failed, time.Now()) }
 
 // Record records a span below ctx's span that has ended before.
-func Record(ctx context.Context, tracer trace.Tracer, name string, began, ended time.Time, failed bool, attributes ...attribute.KeyValue) {
+func Record(
+	ctx context.Context, tracer trace.Tracer, name string, began, ended time.Time, failed bool,
+	attributes ...attribute.KeyValue,
+) {
 	_, span := tracer.Start(ctx, name, trace.WithTimestamp(began), trace.WithAttributes(attributes...))
 	endAt(span, failed, ended)
 }

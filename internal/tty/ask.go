@@ -28,7 +28,8 @@ type Question struct {
 	HasDefault bool
 	Secret     bool     // not echoed
 	Choices    []Choice // not empty: one of these, by number, label or value, or from a menu
-	// Many allows several answers, or none: any of Choices, or any texts if there are none. Default and the answer are JSON lists of strings.
+	// Many allows several answers, or none: any of Choices, or any texts if there are none. Default and the answer are
+	// JSON lists of strings.
 	Many  bool
 	Check func(answer string) error // nil accepts all. Its error is shown before the question is repeated.
 }
@@ -38,9 +39,10 @@ type Choice struct {
 	Label, Help, Value string
 }
 
-// Ask asks until it gets a valid answer. Choices are a menu for the arrow keys, or a numbered list if the terminal has no colors or NO_COLOR
-// turns them off. Ask returns ErrNotTerminal if In is not a terminal, io.ErrUnexpectedEOF if In ends, ErrInterrupted, and ctx's error if ctx
-// ends first. In that case a read of In may still be in progress, and the process should end.
+// Ask asks until it gets a valid answer. Choices are a menu for the arrow keys, or a numbered list if the terminal has
+// no colors or NO_COLOR turns them off. Ask returns ErrNotTerminal if In is not a terminal, io.ErrUnexpectedEOF if In
+// ends, ErrInterrupted, and ctx's error if ctx ends first. In that case a read of In may still be in progress, and the
+// process should end.
 func (s *Streams) Ask(ctx context.Context, q Question) (string, error) {
 	if !s.InTTY {
 		return "", ErrNotTerminal

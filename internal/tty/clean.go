@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes foreign text safe to print: a template, a program's log or a server's message must not move the cursor, set the window's title
-// or write to the clipboard. It keeps printable text, tabs and line breaks, and the last version of a line that repaints itself with
-// carriage returns.
+// Clean makes foreign text safe to print: a template, a program's log or a server's message must not move the cursor,
+// set the window's title or write to the clipboard. It keeps printable text, tabs and line breaks, and the last version
+// of a line that repaints itself with carriage returns.
 func Clean(text string) string { return clean(text, false) }
 
 // CleanColor is like Clean, but keeps colors and resets them at the end.
@@ -18,12 +18,13 @@ func CleanColor(text string) string { return clean(text, true) }
 // cleaner cleans what a command prints.
 type cleaner struct{ to io.Writer }
 
-// Cleaning returns a writer that passes each Write through CleanColor: whatever a command prints may hold text of a server or a workspace. A Write
-// must hold whole sequences. Line breaks with a carriage return stay, for terminals in raw mode.
+// Cleaning returns a writer that passes each Write through CleanColor: whatever a command prints may hold text of a
+// server or a workspace. A Write must hold whole sequences. Line breaks with a carriage return stay, for terminals in
+// raw mode.
 func Cleaning(w io.Writer) io.Writer { return cleaner{w} }
 
-// Raw returns the writer below Cleaning, and any other writer as it is: for a remote terminal, a file or another program's output, which the
-// user asked to get unchanged.
+// Raw returns the writer below Cleaning, and any other writer as it is: for a remote terminal, a file or another
+// program's output, which the user asked to get unchanged.
 func Raw(w io.Writer) io.Writer {
 	if c, ok := w.(cleaner); ok {
 		return c.to
@@ -85,7 +86,8 @@ func clean(text string, color bool) string {
 }
 
 func unclean(text string) bool {
-	return !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r != '\t' && r != '\n' && control(r) })
+	return !utf8.ValidString(text) || strings.ContainsFunc(text,
+		func(r rune) bool { return r != '\t' && r != '\n' && control(r) })
 }
 
 // control reports whether a character controls a terminal or the direction of text.
@@ -110,8 +112,8 @@ func EscapeJSON(text string) string {
 	return out.String()
 }
 
-// sequence returns the length in bytes of the control sequence at the start of text (ECMA-48). A truncated one extends at most to the end of
-// its line.
+// sequence returns the length in bytes of the control sequence at the start of text (ECMA-48). A truncated one extends
+// at most to the end of its line.
 func sequence(text string) int {
 	first, n := utf8.DecodeRuneInString(text)
 	kind := first

@@ -21,7 +21,8 @@ const (
 
 // controls are the keys that send one byte.
 var controls = map[byte]key{
-	0x03: keyInterrupt, 0x04: keyEnd, '\r': keyEnter, '\n': keyEnter, 0x7f: keyErase, '\b': keyErase, 0x15: keyClear, 0x10: keyUp, 0x0e: keyDown,
+	0x03: keyInterrupt, 0x04: keyEnd, '\r': keyEnter, '\n': keyEnter, 0x7f: keyErase, '\b': keyErase, 0x15: keyClear,
+	0x10: keyUp, 0x0e: keyDown,
 }
 
 // sequences are the keys that send ESC [ or ESC O, by what follows (ECMA-48 and xterm's control sequences).
@@ -29,8 +30,8 @@ var sequences = map[string]key{
 	"A": keyUp, "B": keyDown, "5~": keyPageUp, "6~": keyPageDown, "H": keyFirst, "1~": keyFirst, "7~": keyFirst, "F": keyLast, "4~": keyLast, "8~": keyLast,
 }
 
-// parseKey returns the first key that a terminal in raw mode has sent, 0 for one that is not known, and its length in bytes. The length is 0 if
-// input is only the beginning of a key.
+// parseKey returns the first key that a terminal in raw mode has sent, 0 for one that is not known, and its length in
+// bytes. The length is 0 if input is only the beginning of a key.
 func parseKey(input []byte) (k key, size int) {
 	if len(input) == 0 {
 		return 0, 0

@@ -21,8 +21,8 @@ var ErrInterrupted = errors.New("interrupted")
 // maxRows bounds how many choices a menu shows at once.
 const maxRows = 10
 
-// menu lets the user pick from the choices of a question with the arrow keys, and narrow them by typing. With Many, the space bar checks a
-// choice, and any number of them can be checked.
+// menu lets the user pick from the choices of a question with the arrow keys, and narrow them by typing. With Many, the
+// space bar checks a choice, and any number of them can be checked.
 type menu struct {
 	q       Question
 	paint   *Streams // for its colors
@@ -154,7 +154,8 @@ func (m *menu) view(width, height int) []string {
 	m.top = max(m.top, m.cursor-rows+1)
 	shown := m.found[m.top:min(m.top+rows, len(m.found))]
 	fit := func(text string) string { return displaywidth.TruncateString(text, max(width-1, 1), "…") }
-	lines := []string{m.paint.Bold(fit(oneLine(m.q.Text)+":")) + fitRest(" "+m.filter, width-displaywidth.String(oneLine(m.q.Text))-2)}
+	lines := []string{m.paint.Bold(fit(oneLine(m.q.Text)+":")) + fitRest(" "+m.filter,
+		width-displaywidth.String(oneLine(m.q.Text))-2)}
 	for n, i := range shown {
 		lines = append(lines, m.row(i, m.top+n == m.cursor, fit))
 	}

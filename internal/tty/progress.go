@@ -9,8 +9,8 @@ import (
 
 var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
-// Progress shows what a command waits for: on a terminal one line with a spinner and the elapsed time, elsewhere one plain line per stage
-// and note. It is safe for concurrent use. The caller must call Stop.
+// Progress shows what a command waits for: on a terminal one line with a spinner and the elapsed time, elsewhere one
+// plain line per stage and note. It is safe for concurrent use. The caller must call Stop.
 type Progress struct {
 	s     *Streams
 	drawn bool // Err is a terminal
@@ -35,7 +35,8 @@ func (s *Streams) Progress() *Progress {
 	return p
 }
 
-// Stage ends the previous stage and begins another. Repeating the name changes nothing. Names, notes and lines go through Clean.
+// Stage ends the previous stage and begins another. Repeating the name changes nothing. Names, notes and lines go
+// through Clean.
 func (p *Progress) Stage(name string) {
 	name = Clean(name)
 	p.mu.Lock()

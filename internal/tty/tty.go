@@ -1,5 +1,5 @@
-// Package tty is a command's user interface: streams that know whether they are terminals, prompts, tables and progress. On a
-// pipe it neither prompts nor draws. It knows no command and no server.
+// Package tty is a command's user interface: streams that know whether they are terminals, prompts, tables and
+// progress. On a pipe it neither prompts nor draws. It knows no command and no server.
 package tty
 
 import (
@@ -11,7 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Streams are what a command reads and writes: data goes to Out, everything else to Err. Both clean what is printed, see Cleaning.
+// Streams are what a command reads and writes: data goes to Out, everything else to Err. Both clean what is printed,
+// see Cleaning.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer

@@ -1,6 +1,6 @@
-// Package usersecret owns the rules that users' secrets obey: what they may be called, which environment variables they may set, and
-// which files they may become. The server checks them when a secret is stored, and the agent again before it uses one, because a server
-// of another version may have other rules. It knows neither the server nor the agent.
+// Package usersecret owns the rules that users' secrets obey: what they may be called, which environment variables they
+// may set, and which files they may become. The server checks them when a secret is stored, and the agent again before
+// it uses one, because a server of another version may have other rules. It knows neither the server nor the agent.
 package usersecret
 
 import (
@@ -24,7 +24,8 @@ const (
 	MaxValue       = 32 << 10 // also what an environment variable may hold
 )
 
-// Limits of one user's secrets together. Sizes are in bytes. Linux refuses to start a program whose environment is too large.
+// Limits of one user's secrets together. Sizes are in bytes. Linux refuses to start a program whose environment is too
+// large.
 const (
 	MaxSecrets  = 100
 	MaxAll      = 1 << 20
@@ -42,7 +43,8 @@ func CheckName(name string) string {
 	case name == "":
 		return "is required"
 	case len(name) > MaxName || !nameForm().MatchString(name):
-		return fmt.Sprintf("must be at most %d letters, digits, dots, hyphens and underscores, and cannot begin or end with a dot or a hyphen", MaxName)
+		return fmt.Sprintf("must be at most %d letters, digits, dots, hyphens and underscores, and cannot begin or "+
+			"end with a dot or a hyphen", MaxName)
 	}
 	return ""
 }
@@ -68,16 +70,19 @@ func CheckValue(value string) string {
 	return ""
 }
 
-// reserved lists variables that no secret may set: those that the agent sets, and those that decide which programs run or what they
-// load. A trailing * matches any rest.
+// reserved lists variables that no secret may set: those that the agent sets, and those that decide which programs run
+// or what they load. A trailing * matches any rest.
 var reserved = []string{
-	"CODER*", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "TERM", "TMPDIR", "IFS", "ENV", "BASH_*", "PROMPT_COMMAND", "PS4",
+	"CODER*", "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "TERM", "TMPDIR", "IFS", "ENV",
+	"BASH_*", "PROMPT_COMMAND", "PS4",
 	"SHELLOPTS", "BASHOPTS", "LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH", "MALLOC_*",
-	"GIT_ASKPASS", "GIT_SSH*", "GIT_CONFIG*", "GIT_EXEC_PATH", "GIT_DIR", "SSH_*", "DISPLAY", "XAUTHORITY", "VSCODE_*", "CS_DISABLE_*",
+	"GIT_ASKPASS", "GIT_SSH*", "GIT_CONFIG*", "GIT_EXEC_PATH", "GIT_DIR", "SSH_*", "DISPLAY", "XAUTHORITY", "VSCODE_*",
+	"CS_DISABLE_*",
 	"NOTIFY_SOCKET", "GOMEMLIMIT", "GOGC", "GODEBUG", "TS_DEBUG_*",
 }
 
-// CheckEnv returns what is wrong with the name of the variable that a secret sets, or "". An empty name means no variable.
+// CheckEnv returns what is wrong with the name of the variable that a secret sets, or "". An empty name means no
+// variable.
 func CheckEnv(name string) string {
 	switch {
 	case name == "":
@@ -104,8 +109,8 @@ func isReserved(name string) bool {
 // agentState is where agents keep what they must remember, below home.
 const agentState = ".local/state/codermesh-agent"
 
-// CheckFile returns what is wrong with the path of the file that a secret becomes, or "". An empty path means no file. Whether an
-// absolute path is below home is only known in the workspace: see Below.
+// CheckFile returns what is wrong with the path of the file that a secret becomes, or "". An empty path means no file.
+// Whether an absolute path is below home is only known in the workspace: see Below.
 func CheckFile(file string) string {
 	if file == "" {
 		return ""
@@ -133,8 +138,8 @@ func CheckFile(file string) string {
 	return ""
 }
 
-// Below returns where a secret's file is, relative to the home folder of the workspace's account. It returns an error for a path that
-// CheckFile refuses, and for an absolute path that is not below home.
+// Below returns where a secret's file is, relative to the home folder of the workspace's account. It returns an error
+// for a path that CheckFile refuses, and for an absolute path that is not below home.
 func Below(home, file string) (rel string, err error) {
 	if problem := CheckFile(file); problem != "" || file == "" {
 		return "", errors.New("the path of the file " + problem)

@@ -1,6 +1,7 @@
-// Package visa is how a server tells an agent that a visitor opens a port, a terminal or SSH of the workspace through a region proxy. The server signs a visa with
-// the hash of the agent's token, which only it and the agent know, so the proxy can neither make nor change one. A visa names the proxy's
-// node, whose address WireGuard has proven, and is worthless to every other node.
+// Package visa is how a server tells an agent that a visitor opens a port, a terminal or SSH of the workspace through a
+// region proxy. The server signs a visa with the hash of the agent's token, which only it and the agent know, so the
+// proxy can neither make nor change one. A visa names the proxy's node, whose address WireGuard has proven, and is
+// worthless to every other node.
 //
 //	proxy                                     agent
 //	"open <visa>\n", bytes of the app  ──▶    checks the visa, connects to the port, and cuts when the visa has expired
@@ -25,8 +26,8 @@ import (
 )
 
 const (
-	// Lifetime is how long a visa is valid, and so how long a visit goes on while its region cannot ask the servers. A region's relay forwards for
-	// as long without them.
+	// Lifetime is how long a visa is valid, and so how long a visit goes on while its region cannot ask the servers. A
+	// region's relay forwards for as long without them.
 	Lifetime = 5 * time.Minute
 	// Leeway is how far the clocks of server and agent may differ.
 	Leeway = time.Minute

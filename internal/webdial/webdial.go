@@ -1,5 +1,5 @@
-// Package webdial defines how the program reaches servers over HTTP: the API, the coordinator's websocket and relays. All of them use the
-// same proxy settings (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificate authorities and timeouts.
+// Package webdial defines how the program reaches servers over HTTP: the API, the coordinator's websocket and relays.
+// All of them use the same proxy settings (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificate authorities and timeouts.
 //
 // It does not interpret what is sent.
 package webdial
@@ -18,12 +18,13 @@ const (
 	handshakeTimeout = 15 * time.Second
 	// keepAlive is the time between two probes of a silent connection.
 	keepAlive = 15 * time.Second
-	// maxSegment is how many bytes a TCP segment that passes every IPv6 path carries: IPv6's minimum MTU without the headers.
+	// maxSegment is how many bytes a TCP segment that passes every IPv6 path carries: IPv6's minimum MTU without the
+	// headers.
 	maxSegment = 1280 - 40 - 20
 )
 
-// Transport returns a transport for HTTP/1.1 that reuses its connections. The caller may change it before the first request. Transport
-// copies config; nil means the system's authorities and no client certificate.
+// Transport returns a transport for HTTP/1.1 that reuses its connections. The caller may change it before the first
+// request. Transport copies config; nil means the system's authorities and no client certificate.
 func Transport(config *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -40,9 +41,9 @@ func Upgrader(config *tls.Config) *http.Transport {
 	return t
 }
 
-// Cautious makes the connections of a transport use small segments in both directions, which pass paths that silently drop large packets. It
-// costs a fifth more packets than Ethernet's segments. Connections to this machine's loopback address are left alone: their segments may be
-// 50 times as long.
+// Cautious makes the connections of a transport use small segments in both directions, which pass paths that silently
+// drop large packets. It costs a fifth more packets than Ethernet's segments. Connections to this machine's loopback
+// address are left alone: their segments may be 50 times as long.
 func Cautious(t *http.Transport) *http.Transport {
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Control: limitSegments}).DialContext
 	return t

@@ -1,5 +1,6 @@
-// Package webhook posts messages to other services over HTTP, signs them by the Standard Webhooks scheme (https://www.standardwebhooks.com), and
-// keeps the posts away from addresses that only the server's own host may reach. It knows nothing about what the messages say.
+// Package webhook posts messages to other services over HTTP, signs them by the Standard Webhooks scheme
+// (https://www.standardwebhooks.com), and keeps the posts away from addresses that only the server's own host may
+// reach. It knows nothing about what the messages say.
 package webhook
 
 import (
@@ -79,16 +80,19 @@ type Answer struct {
 func (a Answer) Accepted() bool { return a.Status >= 200 && a.Status <= 299 }
 
 // ErrForbidden reports a destination that the guard refuses.
-var ErrForbidden = errors.New("its address is reserved for this server's own host or network, and the operator has not allowed it (--webhook-allowed-networks)")
+var ErrForbidden = errors.New("its address is reserved for this server's own host or network, and the operator has " +
+	"not allowed it (--webhook-allowed-networks)")
 
-// Client posts messages. It never follows redirects: another host than the configured one must not get messages. Safe for concurrent use.
+// Client posts messages. It never follows redirects: another host than the configured one must not get messages. Safe
+// for concurrent use.
 type Client struct {
 	direct, proxied *http.Client
 	guard           *Guard
 }
 
-// NewClient returns a client that refuses the destinations that the guard refuses. Nil: it refuses none. Posts go through the proxy that the
-// environment of the process names; the guard then sees a destination only as the URL has it, because the proxy looks up its name.
+// NewClient returns a client that refuses the destinations that the guard refuses. Nil: it refuses none. Posts go
+// through the proxy that the environment of the process names; the guard then sees a destination only as the URL has
+// it, because the proxy looks up its name.
 func NewClient(guard *Guard) *Client {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	proxied := webdial.Transport(nil)
@@ -97,7 +101,8 @@ func NewClient(guard *Guard) *Client {
 	if guard != nil {
 		direct := proxied.Clone()
 		direct.Proxy = nil
-		direct.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: guard.control}).DialContext
+		direct.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second,
+			Control: guard.control}).DialContext
 		c.direct = &http.Client{Transport: direct, CheckRedirect: stay}
 	}
 	return c
@@ -109,8 +114,8 @@ func (c *Client) Close() {
 	c.proxied.CloseIdleConnections()
 }
 
-// Post posts a JSON body. ctx bounds it. Errors do not have the URL: its path or query is often a secret. A destination that the guard refuses
-// gives an error that wraps ErrForbidden.
+// Post posts a JSON body. ctx bounds it. Errors do not have the URL: its path or query is often a secret. A destination
+// that the guard refuses gives an error that wraps ErrForbidden.
 func (c *Client) Post(ctx context.Context, to string, header http.Header, body []byte) (Answer, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -147,8 +152,9 @@ func withoutURL(err error) error {
 	return err
 }
 
-// Guard refuses destinations that only the server's own host should reach: loopback, link-local and unspecified addresses, multicast, and those
-// at which clouds answer questions about the host. Addresses are checked after a name was looked up, for each connection.
+// Guard refuses destinations that only the server's own host should reach: loopback, link-local and unspecified
+// addresses, multicast, and those at which clouds answer questions about the host. Addresses are checked after a name
+// was looked up, for each connection.
 type Guard struct{ allowed []netip.Prefix }
 
 // NewGuard returns a guard that lets these networks pass.
@@ -195,10 +201,12 @@ func (g *Guard) Refuses(addr netip.Addr) bool {
 			return true
 		}
 	}
-	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast()
+	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsLinkLocalUnicast() ||
+		addr.IsMulticast()
 }
 
-// CheckHost returns an error for a host of a URL that is refused whatever its name may mean: an address, or a name of this host.
+// CheckHost returns an error for a host of a URL that is refused whatever its name may mean: an address, or a name of
+// this host.
 func (g *Guard) CheckHost(host string) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	addr, err := netip.ParseAddr(name)

@@ -1,4 +1,5 @@
-// Package webpage writes the pages that people see instead of the app or the dashboard that they asked for. It knows no feature.
+// Package webpage writes the pages that people see instead of the app or the dashboard that they asked for. It knows no
+// feature.
 package webpage
 
 import (
@@ -35,7 +36,8 @@ h1 { font-size: 1.25rem }
 `
 
 // pagePolicy lets this server's own page show itself and nothing else.
-const pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; " +
+	"frame-ancestors 'none'"
 
 // Write answers people with a page, and programs with JSON.
 func Write(w http.ResponseWriter, r *http.Request, p Page) error {
@@ -54,6 +56,7 @@ func Write(w http.ResponseWriter, r *http.Request, p Page) error {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(p.Status)
 	title := html.EscapeString(p.Title)
-	_, err := fmt.Fprintf(w, pageText, title, title, html.EscapeString(p.Text), html.EscapeString(p.Link), html.EscapeString(p.LinkText))
+	_, err := fmt.Fprintf(w, pageText, title, title, html.EscapeString(p.Text), html.EscapeString(p.Link),
+		html.EscapeString(p.LinkText))
 	return err
 }

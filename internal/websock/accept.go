@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// pingDelay is the part of the interval by which the accepting side waits longer before it pings. A server has many connections, so it leaves
-// the pings to the other sides.
+// pingDelay is the part of the interval by which the accepting side waits longer before it pings. A server has many
+// connections, so it leaves the pings to the other sides.
 const pingDelay = 8
 
 // AcceptOptions configure the server's side. The zero value is usable.
@@ -19,8 +19,8 @@ type AcceptOptions struct {
 	ReadLimit    int64         // bytes per message; 0 means DefaultReadLimit
 	PingInterval time.Duration // 0 means DefaultPingInterval, negative means no pings
 	Subprotocol  string        // empty means none; else the client must offer it
-	// OriginHosts lists hosts, in addition to the request's own, whose pages may connect, as patterns of path.Match. Requests without an
-	// Origin header do not come from a browser, and are accepted.
+	// OriginHosts lists hosts, in addition to the request's own, whose pages may connect, as patterns of path.Match.
+	// Requests without an Origin header do not come from a browser, and are accepted.
 	OriginHosts []string
 }
 

@@ -23,7 +23,8 @@ type DialOptions struct {
 	PingInterval time.Duration // 0 means DefaultPingInterval, negative means no pings
 	Subprotocol  string        // empty means none; else the server must agree to it
 
-	// HTTPClient makes the request. Nil means one of the connection's own, with TLS below and the proxy of the environment.
+	// HTTPClient makes the request. Nil means one of the connection's own, with TLS below and the proxy of the
+	// environment.
 	HTTPClient *http.Client
 	// TLS is used if HTTPClient is nil. Nil means the system's trust.
 	TLS *tls.Config
@@ -80,7 +81,8 @@ func refusal(u *url.URL, resp *http.Response, err error) error {
 	if resp == nil {
 		return fault.New(fault.Unavailable, "reach the server at %s: %w", u.Host, err)
 	}
-	refused := fault.New(fault.Unavailable, "the server at %s refused the connection (%s): %w", u.Host, resp.Status, err)
+	refused := fault.New(fault.Unavailable, "the server at %s refused the connection (%s): %w", u.Host, resp.Status,
+		err)
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		return refused.WithDetail("it points to %s: use that as the server's URL", to)
 	}

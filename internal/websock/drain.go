@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Drain starts a goroutine that reads and discards what the other side sends, for a connection on which only this side sends messages,
-// because only reads notice close frames and pongs. The returned context ends with the connection or ctx. done closes the connection,
-// if it is still open, and waits for the goroutine.
+// Drain starts a goroutine that reads and discards what the other side sends, for a connection on which only this side
+// sends messages, because only reads notice close frames and pongs. The returned context ends with the connection or
+// ctx. done closes the connection, if it is still open, and waits for the goroutine.
 func (c *Conn) Drain(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reader sync.WaitGroup

@@ -1,8 +1,8 @@
 // Package websock is the project's websocket: text messages of limited size, no compression, pings that detect a dead
 // connection, and faults that carry the server's own message when it refuses the upgrade.
 //
-// It does not interpret messages. It is the only importer of the websocket library, so replacing the library changes this
-// package only.
+// It does not interpret messages. It is the only importer of the websocket library, so replacing the library changes
+// this package only.
 package websock
 
 import (
@@ -23,8 +23,9 @@ import (
 const (
 	// DefaultReadLimit bounds a message, in bytes, unless the options set another limit.
 	DefaultReadLimit = 32 << 10
-	// DefaultPingInterval is how long the other side may be silent before it is pinged. A connection that leaves two pings in a row
-	// unanswered is dead. Each side's ping counts as a sign of life for the other, so an idle connection carries one ping per interval.
+	// DefaultPingInterval is how long the other side may be silent before it is pinged. A connection that leaves two
+	// pings in a row unanswered is dead. Each side's ping counts as a sign of life for the other, so an idle connection
+	// carries one ping per interval.
 	DefaultPingInterval = 15 * time.Second
 
 	missedPings  = 2
@@ -68,8 +69,8 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("connection closed by the other side (%d): %s", e.Status, e.Reason)
 }
 
-// Conn is one websocket. Only one goroutine may read at a time; everything else is safe for concurrent use. A goroutine must always be
-// reading, because only reads notice pongs and close frames.
+// Conn is one websocket. Only one goroutine may read at a time; everything else is safe for concurrent use. A goroutine
+// must always be reading, because only reads notice pongs and close frames.
 type Conn struct {
 	ws       *websocket.Conn
 	began    time.Time
@@ -81,8 +82,8 @@ type Conn struct {
 	closing  sync.Once
 }
 
-// open makes c, whose callbacks the library has, the wrapper of ws. A zero interval means DefaultPingInterval, a negative one no pings.
-// delay postpones this side's pings, to leave them to the other side.
+// open makes c, whose callbacks the library has, the wrapper of ws. A zero interval means DefaultPingInterval, a
+// negative one no pings. delay postpones this side's pings, to leave them to the other side.
 func (c *Conn) open(ws *websocket.Conn, readLimit int64, interval, delay time.Duration) {
 	if readLimit == 0 {
 		readLimit = DefaultReadLimit
@@ -103,8 +104,8 @@ func orDefault(interval time.Duration) time.Duration {
 	return interval
 }
 
-// Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the connection ends, with a
-// *CloseError if the other side closed it, ErrTooBig, ErrNotText, ErrDead, or an I/O error.
+// Read returns the next text message. It blocks until there is one, ctx ends (then the connection is closed) or the
+// connection ends, with a *CloseError if the other side closed it, ErrTooBig, ErrNotText, ErrDead, or an I/O error.
 func (c *Conn) Read(ctx context.Context) ([]byte, error) {
 	kind, data, err := c.read(ctx)
 	if err != nil {
@@ -123,7 +124,8 @@ func (c *Conn) ReadAny(ctx context.Context) ([]byte, error) {
 	return data, err
 }
 
-// ReadInto is like ReadAny, but reads into buf from its beginning, or into a larger buffer if the message is longer than its capacity.
+// ReadInto is like ReadAny, but reads into buf from its beginning, or into a larger buffer if the message is longer
+// than its capacity.
 func (c *Conn) ReadInto(ctx context.Context, buf []byte) ([]byte, error) {
 	_, r, err := c.ws.Reader(ctx)
 	if err != nil {
@@ -163,7 +165,8 @@ func (c *Conn) WriteBinary(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// Write sends data as one text message. It blocks until the system has accepted the data. If ctx ends first the connection is closed.
+// Write sends data as one text message. It blocks until the system has accepted the data. If ctx ends first the
+// connection is closed.
 func (c *Conn) Write(ctx context.Context, data []byte) error {
 	if err := c.ws.Write(ctx, websocket.MessageText, data); err != nil {
 		return c.explain("write message", err)
@@ -204,8 +207,8 @@ func (c *Conn) Ping(ctx context.Context) error {
 // LastSeen returns when the other side last sent a message or a ping, or answered one.
 func (c *Conn) LastSeen() time.Time { return c.began.Add(time.Duration(c.lastSeen.Load())) }
 
-// Close sends the status and a reason (truncated to 123 bytes), gives the other side at most two seconds to answer, and releases the
-// connection. It is idempotent, and unblocks reads and writes.
+// Close sends the status and a reason (truncated to 123 bytes), gives the other side at most two seconds to answer, and
+// releases the connection. It is idempotent, and unblocks reads and writes.
 func (c *Conn) Close(status Status, reason string) error {
 	c.closing.Do(func() {
 		c.stopPing()
@@ -228,8 +231,8 @@ func (c *Conn) CloseNow() error {
 	return nil
 }
 
-// NetConn returns the connection as a stream of bytes in binary messages of any size. It ends with ctx. The Conn must not be used
-// afterwards.
+// NetConn returns the connection as a stream of bytes in binary messages of any size. It ends with ctx. The Conn must
+// not be used afterwards.
 func (c *Conn) NetConn(ctx context.Context) net.Conn {
 	c.stopPing()
 	c.pinger.Wait()
@@ -242,8 +245,8 @@ func (c *Conn) seen() { c.lastSeen.Store(int64(time.Since(c.began))) }
 func (c *Conn) pinged(context.Context, []byte) bool { c.seen(); return true }
 func (c *Conn) ponged(context.Context, []byte)      { c.seen() }
 
-// ping pings when nothing has arrived for interval and delay, until ctx ends. It closes the connection if missedPings in a row stay
-// unanswered.
+// ping pings when nothing has arrived for interval and delay, until ctx ends. It closes the connection if missedPings
+// in a row stay unanswered.
 func (c *Conn) ping(ctx context.Context, interval, delay time.Duration) {
 	timer := time.NewTimer(interval + delay)
 	defer timer.Stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// Keepalive is how often a device shows itself, in seconds, so that a NAT between it and its peer keeps the way back open: WireGuard's own
-// recommendation (wg(8)).
+// Keepalive is how often a device shows itself, in seconds, so that a NAT between it and its peer keeps the way back
+// open: WireGuard's own recommendation (wg(8)).
 const Keepalive = 25
 
 // Config is the configuration of a device with one peer.

@@ -1,5 +1,6 @@
-// Package wgquick owns the texts of WireGuard that people copy between programs: keys, as `wg` writes them, and configurations, as wg-quick and
-// WireGuard's apps read them. It opens no device and knows neither the server nor the mesh.
+// Package wgquick owns the texts of WireGuard that people copy between programs: keys, as `wg` writes them, and
+// configurations, as wg-quick and WireGuard's apps read them. It opens no device and knows neither the server nor the
+// mesh.
 package wgquick
 
 import (
@@ -22,7 +23,8 @@ type Key [KeySize]byte
 // String returns the key as `wg pubkey` prints it.
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// ParseKey parses a public key as `wg pubkey` prints it. Its error is always a fault, Invalid, that repeats nothing of the text, which may be secret.
+// ParseKey parses a public key as `wg pubkey` prints it. Its error is always a fault, Invalid, that repeats nothing of
+// the text, which may be secret.
 func ParseKey(text string) (Key, error) {
 	raw, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) != KeySize || base64.StdEncoding.EncodeToString(raw) != text {
@@ -31,13 +33,15 @@ func ParseKey(text string) (Key, error) {
 	}
 	key := Key(raw)
 	if !key.usable() {
-		return Key{}, fault.New(fault.Invalid, "This public key belongs to no private key.").WithDetail("Create another pair with: wg genkey | tee private | wg pubkey")
+		return Key{}, fault.New(fault.Invalid, "This public key belongs to no private key.").
+			WithDetail("Create another pair with: wg genkey | tee private | wg pubkey")
 	}
 	return key, nil
 }
 
-// usable reports whether a peer can have the key. It refuses points of low order (RFC 7748, section 6.1), with which every private key agrees on
-// zero, and other encodings of a point than the one that programs make, so that a key has one form.
+// usable reports whether a peer can have the key. It refuses points of low order (RFC 7748, section 6.1), with which
+// every private key agrees on zero, and other encodings of a point than the one that programs make, so that a key has
+// one form.
 func (k Key) usable() bool {
 	public, err := ecdh.X25519().NewPublicKey(k[:])
 	if err != nil {

@@ -1,6 +1,7 @@
 //go:build windows
 
-// Package winetest lets tests for Windows run in Wine, too (make test-windows), where some things are missing or different.
+// Package winetest lets tests for Windows run in Wine, too (make test-windows), where some things are missing or
+// different.
 package winetest
 
 import (
@@ -18,7 +19,8 @@ func In() bool {
 	return windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
 }
 
-// Shell returns cmd.exe, in Wine by way of a program of scripts/wine: Wine 8 does not give programs the streams of their pseudo console.
+// Shell returns cmd.exe, in Wine by way of a program of scripts/wine: Wine 8 does not give programs the streams of
+// their pseudo console.
 func Shell() string {
 	if In() {
 		return `C:\console\cmd.exe`
@@ -26,7 +28,8 @@ func Shell() string {
 	return os.Getenv("ComSpec")
 }
 
-// TempDir is like testing.T.TempDir, whose folder cannot be removed in Wine 8: it lacks the call by which os.RemoveAll removes files.
+// TempDir is like testing.T.TempDir, whose folder cannot be removed in Wine 8: it lacks the call by which os.RemoveAll
+// removes files.
 func TempDir(t *testing.T) string {
 	t.Helper()
 	if !In() {

@@ -1,5 +1,5 @@
-// Package echo runs provisioner jobs without Terraform: the template's source lists the events of each job. It serves tests of the daemon
-// and of coderd, and knows neither.
+// Package echo runs provisioner jobs without Terraform: the template's source lists the events of each job. It serves
+// tests of the daemon and of coderd, and knows neither.
 //
 // The source is a tar with a file echo.json:
 //
@@ -9,7 +9,8 @@
 //	  "stop":   [...], "delete": [...], "dry_run": [...]
 //	}
 //
-// A kind of job that is not listed succeeds at once; a start, stop or delete then keeps its state. Messages are in protobuf's JSON.
+// A kind of job that is not listed succeeds at once; a start, stop or delete then keeps its state. Messages are in
+// protobuf's JSON.
 package echo
 
 import (
@@ -145,9 +146,11 @@ var errStopped = errors.New("the job was canceled")
 func defaults(offer *provisionerpb.Offer) (kind string, result *provisionerpb.Result) {
 	switch work := offer.GetJob().(type) {
 	case *provisionerpb.Offer_TemplateImport:
-		return "import", &provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: &provisionerpb.ImportResult{}}}
+		return "import",
+			&provisionerpb.Result{Of: &provisionerpb.Result_TemplateImport{TemplateImport: &provisionerpb.ImportResult{}}}
 	case *provisionerpb.Offer_TemplateDryRun:
-		return "dry_run", &provisionerpb.Result{Of: &provisionerpb.Result_TemplateDryRun{TemplateDryRun: &provisionerpb.DryRunResult{}}}
+		return "dry_run",
+			&provisionerpb.Result{Of: &provisionerpb.Result_TemplateDryRun{TemplateDryRun: &provisionerpb.DryRunResult{}}}
 	case *provisionerpb.Offer_WorkspaceBuild:
 		kind = map[provisionerpb.Transition]string{
 			provisionerpb.Transition_TRANSITION_START:  "start",
@@ -163,7 +166,9 @@ func defaults(offer *provisionerpb.Offer) (kind string, result *provisionerpb.Re
 }
 
 // perform performs one event. After a result, which it copies to result, it returns true.
-func perform(ctx context.Context, stop <-chan struct{}, sink job.Sink, event Event, result *provisionerpb.Result) (done bool, err error) {
+func perform(
+	ctx context.Context, stop <-chan struct{}, sink job.Sink, event Event, result *provisionerpb.Result,
+) (done bool, err error) {
 	switch {
 	case event.Result != nil:
 		given := &provisionerpb.Result{}
@@ -204,8 +209,9 @@ func perform(ctx context.Context, stop <-chan struct{}, sink job.Sink, event Eve
 		return false, waitFile(ctx, stop, event.WaitFile)
 	default:
 		sink.Log(&provisionerpb.LogLine{
-			At: timestamppb.Now(), Level: provisionerpb.LogLevel_LOG_LEVEL_INFO, Source: provisionerpb.LogSource_LOG_SOURCE_EXECUTOR,
-			Stage: event.Stage, Output: event.Log,
+			At: timestamppb.Now(), Level: provisionerpb.LogLevel_LOG_LEVEL_INFO,
+			Source: provisionerpb.LogSource_LOG_SOURCE_EXECUTOR,
+			Stage:  event.Stage, Output: event.Log,
 		})
 	}
 	return false, nil

@@ -1,5 +1,5 @@
-// Package job defines the interface between the provisioner daemon, which leases jobs and delivers their events, and executors, which run
-// templates. It knows neither the mesh nor Terraform.
+// Package job defines the interface between the provisioner daemon, which leases jobs and delivers their events, and
+// executors, which run templates. It knows neither the mesh nor Terraform.
 package job
 
 import (
@@ -14,8 +14,8 @@ type Executor interface {
 	// Name describes what runs the jobs, for users: "terraform 1.11.4".
 	Name() string
 	// Run runs one job to its end and returns its result, never nil. The result reports a failure of the job, with the
-	// state reached. Closing stop requests a graceful end (Terraform's interrupt); the end of ctx demands an immediate end.
-	// When Run returns, all processes that it started have ended, and all its files except caches are removed.
+	// state reached. Closing stop requests a graceful end (Terraform's interrupt); the end of ctx demands an immediate
+	// end. When Run returns, all processes that it started have ended, and all its files except caches are removed.
 	Run(ctx context.Context, stop <-chan struct{}, run Run) *provisionerpb.Result
 	// Recover examines what a job left on disk when the process that ran it on this host was killed. It ends the job's
 	// processes and removes its files. Even with an error, it returns what it found.
@@ -34,8 +34,8 @@ type Known struct {
 type Remains struct {
 	// State is the newest complete state, which may be the checkpoint, or nil. It marks unfinished resources.
 	State []byte
-	// Unknown lists the addresses of resources that may differ from State, or exist without being in it: the job had begun
-	// to change them, and the state does not show the outcome. Tainted lists those that State marks.
+	// Unknown lists the addresses of resources that may differ from State, or exist without being in it: the job had
+	// begun to change them, and the state does not show the outcome. Tainted lists those that State marks.
 	Unknown, Tainted []string
 }
 
@@ -49,8 +49,8 @@ type Run struct {
 	Sink   Sink
 }
 
-// Sink receives what a job produces, in order. Its methods do not block on the network: events are journaled on disk. It is safe for
-// concurrent use.
+// Sink receives what a job produces, in order. Its methods do not block on the network: events are journaled on disk.
+// It is safe for concurrent use.
 type Sink interface {
 	Log(line *provisionerpb.LogLine)
 	// Change records a step of a change to a resource. The record survives a crash of the host, unless the disk fails.

@@ -5,8 +5,8 @@ import "strings"
 // maxOwnerText bounds the value of an OwnerText, in bytes.
 const maxOwnerText = 64 << 10
 
-// Value returns the text for an owner. ok is false if a fact that it needs is empty or unknown, or if nothing of a FirstOf has text: then
-// only Terraform knows the value.
+// Value returns the text for an owner. ok is false if a fact that it needs is empty or unknown, or if nothing of a
+// FirstOf has text: then only Terraform knows the value.
 func (t *OwnerText) Value(facts map[OwnerFact]string) (value string, ok bool) {
 	var out strings.Builder
 	for _, p := range t.GetParts() {
@@ -39,7 +39,8 @@ func (p *OwnerPart) value(facts map[OwnerFact]string) (string, bool) {
 	return "", false
 }
 
-// OwnerFacts returns what an OwnerText may name, as Terraform's provider knows it: an owner without a full name has their name as such.
+// OwnerFacts returns what an OwnerText may name, as Terraform's provider knows it: an owner without a full name has
+// their name as such.
 func OwnerFacts(m *Metadata, id string) map[OwnerFact]string {
 	full := m.GetOwnerFullName()
 	if full == "" {

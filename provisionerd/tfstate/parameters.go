@@ -13,9 +13,9 @@ type Parameter struct {
 	Mutable     bool
 }
 
-// Parameters returns the values of the parameters in a state, sorted by name. Values that must not outlive the build that they were made for
-// are omitted: those of ephemeral parameters, masked ones that are not the template's own default, and those that contain a credential of the
-// workspace's owner. A state that cannot be read has none.
+// Parameters returns the values of the parameters in a state, sorted by name. Values that must not outlive the build
+// that they were made for are omitted: those of ephemeral parameters, masked ones that are not the template's own
+// default, and those that contain a credential of the workspace's owner. A state that cannot be read has none.
 func Parameters(state []byte) []Parameter {
 	var s struct {
 		Resources []struct {
@@ -51,7 +51,8 @@ func Parameters(state []byte) []Parameter {
 		}
 	}
 	all = slices.DeleteFunc(all, func(p Parameter) bool {
-		return slices.ContainsFunc(secrets, func(secret string) bool { return secret != "" && strings.Contains(p.Value, secret) })
+		return slices.ContainsFunc(secrets,
+			func(secret string) bool { return secret != "" && strings.Contains(p.Value, secret) })
 	})
 	slices.SortFunc(all, func(a, b Parameter) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all, func(a, b Parameter) bool { return a.Name == b.Name })

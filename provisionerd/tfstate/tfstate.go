@@ -1,10 +1,10 @@
-// Package tfstate examines a raw Terraform state after an interrupted job: which resources it may lack, and which of its resources are
-// unfinished. It owns the rules for that and rewrites the state. It also reads the tokens of agents. It runs nothing, and knows neither jobs nor
-// storage.
+// Package tfstate examines a raw Terraform state after an interrupted job: which resources it may lack, and which of
+// its resources are unfinished. It owns the rules for that and rewrites the state. It also reads the tokens of agents.
+// It runs nothing, and knows neither jobs nor storage.
 //
-// Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have run, and marks it as
-// tainted only after they have failed. After a kill the state therefore shows unfinished resources as complete. Settle marks
-// them, so that the next build replaces them.
+// Terraform writes a resource into its state once the provider has created it, before the resource's provisioners have
+// run, and marks it as tainted only after they have failed. After a kill the state therefore shows unfinished resources
+// as complete. Settle marks them, so that the next build replaces them.
 package tfstate
 
 import (
@@ -33,9 +33,9 @@ type Outcome struct {
 	Failed []string
 }
 
-// Settle compares the changes that a job began, in order, with the state that it left. ended is set if Terraform itself ended and its last
-// state was read, so that the state records errors. Settle returns the state to continue from: the given one, or one with a higher serial
-// if resources had to be marked. It returns an unreadable state unchanged.
+// Settle compares the changes that a job began, in order, with the state that it left. ended is set if Terraform itself
+// ended and its last state was read, so that the state records errors. Settle returns the state to continue from: the
+// given one, or one with a higher serial if resources had to be marked. It returns an unreadable state unchanged.
 func Settle(state []byte, changes []*provisionerpb.Change, ended bool) (Outcome, []byte) {
 	last := map[string]*provisionerpb.Change{}
 	for _, c := range changes {
@@ -81,7 +81,9 @@ func (o Outcome) Sentence() string {
 		parts = append(parts, "In flight, so maybe made without being in the state: "+strings.Join(o.Unknown, ", ")+".")
 	}
 	if len(o.Tainted) > 0 {
-		parts = append(parts, "Begun and not finished, so marked in the state and made anew by the next build: "+strings.Join(o.Tainted, ", ")+".")
+		parts = append(parts,
+			"Begun and not finished, so marked in the state and made anew by the next build: "+strings.Join(o.Tainted,
+				", ")+".")
 	}
 	return strings.Join(parts, " ")
 }
@@ -106,7 +108,8 @@ func Address(module, typ, name string, index any) string {
 
 // quoteKey quotes the key of a for_each as Terraform does in addresses.
 func quoteKey(key string) string {
-	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", "$${", "%{", "%%{").Replace(key)
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", "$${", "%{", "%%{").
+		Replace(key)
 	return `"` + quoted + `"`
 }
 
@@ -161,8 +164,8 @@ var errNotState = errors.New("not a Terraform state of version 4")
 // statusTainted is the status of an instance that the next build replaces. Others have none.
 const statusTainted = "tainted"
 
-// Resources returns the addresses of the managed resources in a state, sorted, without those that exist in the state alone: agents, apps and
-// what else begins with coder_.
+// Resources returns the addresses of the managed resources in a state, sorted, without those that exist in the state
+// alone: agents, apps and what else begins with coder_.
 func Resources(state []byte) ([]string, error) {
 	all, err := statuses(state)
 	maps.DeleteFunc(all, func(addr, _ string) bool {
@@ -175,7 +178,8 @@ func Resources(state []byte) ([]string, error) {
 // modulePath matches the modules at the beginning of an address.
 var modulePath = lazyregexp.New(`^(module\.[^.\[]+(\[(\d+|"([^"\\]|\\.)*")\])?\.)*`)
 
-// Tainted returns those of the addresses that are tainted in a state, or all of them if the state is empty or unreadable.
+// Tainted returns those of the addresses that are tainted in a state, or all of them if the state is empty or
+// unreadable.
 func Tainted(state []byte, addrs []string) []string {
 	all, err := statuses(state)
 	if err != nil || len(bytes.TrimSpace(state)) == 0 {
@@ -265,7 +269,8 @@ func taintResource(raw map[string]json.RawMessage, addrs []string) (marked bool,
 		return false, fmt.Errorf("read instances: %w", err)
 	}
 	for n, i := range r.Instances {
-		if i.Deposed != "" || i.Status == statusTainted || instances[n] == nil || !slices.Contains(addrs, Address(r.Module, r.Type, r.Name, i.IndexKey)) {
+		if i.Deposed != "" || i.Status == statusTainted || instances[n] == nil ||
+			!slices.Contains(addrs, Address(r.Module, r.Type, r.Name, i.IndexKey)) {
 			continue
 		}
 		instances[n]["status"] = json.RawMessage(`"` + statusTainted + `"`)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxRefused is how many keys may sign no one in, of clients from one network, before the server no longer tells which it knows. It is far above
-	// what an agent with many keys offers before the right one.
+	// maxRefused is how many keys may sign no one in, of clients from one network, before the server no longer tells
+	// which it knows. It is far above what an agent with many keys offers before the right one.
 	maxRefused = 60
 	// forgiveEvery is how long it takes until one of them counts no more.
 	forgiveEvery = 10 * time.Second
@@ -19,12 +19,14 @@ const (
 
 // attempts limits failed sign-ins by network: an address of IPv4, or the first 64 bits of one of IPv6.
 //
-// A client may ask whether a key would sign someone in before it proves to have the key (RFC 4252, section 7). Public keys are public, so the answers
-// tell who has an account here. The server answers a few such questions of a network in a minute. After more that were answered with no, all clients
-// from there must prove each key first: only then is a key looked up, and the client told whether it counts.
+// A client may ask whether a key would sign someone in before it proves to have the key (RFC 4252, section 7). Public
+// keys are public, so the answers tell who has an account here. The server answers a few such questions of a network in
+// a minute. After more that were answered with no, all clients from there must prove each key first: only then is a key
+// looked up, and the client told whether it counts.
 //
-// A client with a key that counts notices nothing, however many failures came from its network before: behind a load balancer, all clients have one
-// address. What it was refused before it signed in is taken back. So the limit needs no exceptions, and what is not remembered can be limited.
+// A client with a key that counts notices nothing, however many failures came from its network before: behind a load
+// balancer, all clients have one address. What it was refused before it signed in is taken back. So the limit needs no
+// exceptions, and what is not remembered can be limited.
 type attempts struct {
 	log *slog.Logger
 
@@ -56,7 +58,8 @@ func (a *attempts) refuse(network netip.Prefix) bool {
 	return counted
 }
 
-// count is refuse without the log, which must not be written under a lock. first reports that the network has reached its limit.
+// count is refuse without the log, which must not be written under a lock. first reports that the network has reached
+// its limit.
 func (a *attempts) count(network netip.Prefix) (counted, first bool) {
 	now := time.Now()
 	a.mu.Lock()
@@ -78,7 +81,8 @@ func (a *attempts) count(network netip.Prefix) (counted, first bool) {
 	return true, first
 }
 
-// sweep forgets networks whose keys count no more, at most once per forgiveEvery, and reports whether there is room. Called with mu held.
+// sweep forgets networks whose keys count no more, at most once per forgiveEvery, and reports whether there is room.
+// Called with mu held.
 func (a *attempts) sweep(now time.Time) bool {
 	if now.Sub(a.swept) < forgiveEvery {
 		return false

@@ -44,7 +44,8 @@ type Bridge struct {
 	passing   sync.WaitGroup // goroutines that Serve has started
 }
 
-// Start begins the handshake with the client at the other end of local and returns without waiting. The bridge takes ownership of local.
+// Start begins the handshake with the client at the other end of local and returns without waiting. The bridge takes
+// ownership of local.
 func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	b := &Bridge{log: opts.Logger, local: newStream(local), handshake: make(chan struct{})}
 	if b.log == nil {
@@ -62,7 +63,8 @@ func Start(local io.ReadWriteCloser, opts Options) *Bridge {
 	return b
 }
 
-// Close ends the connection to the client, after at most flushTime, and waits for the handshake to end. It is idempotent.
+// Close ends the connection to the client, after at most flushTime, and waits for the handshake to end. It is
+// idempotent.
 func (b *Bridge) Close() {
 	b.local.Close()
 	timer := time.NewTimer(flushTime)
@@ -78,12 +80,14 @@ func (b *Bridge) Close() {
 	b.passing.Wait()
 }
 
-// ErrUnused means that the agent's connection ended before anything was forwarded to it. Serve may be called again with another one.
+// ErrUnused means that the agent's connection ended before anything was forwarded to it. Serve may be called again with
+// another one.
 var ErrUnused = errors.New("nothing was sent to the agent")
 
-// Serve forwards the client's channels to the agent at the other end of remote until either disconnects, and closes remote. It returns
-// nil if the client disconnected, or the reason why the agent's connection ended, which is ErrUnused if another one can replace it. The client does not learn of that before Close:
-// OpenSSH would end this process before its user has read the reason.
+// Serve forwards the client's channels to the agent at the other end of remote until either disconnects, and closes
+// remote. It returns nil if the client disconnected, or the reason why the agent's connection ended, which is ErrUnused
+// if another one can replace it. The client does not learn of that before Close: OpenSSH would end this process before
+// its user has read the reason.
 func (b *Bridge) Serve(remote net.Conn) error {
 	agent := sshmux.New(remote, sshmux.Options{Wide: true})
 	defer agent.Close()
@@ -233,7 +237,8 @@ func (l *link) forwardGlobal(req *ssh.Request) {
 		l.asked.unix.Store(true)
 	}
 	if !req.WantReply {
-		_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload) // fails only if the connection does or the request is too long
+		// fails only if the connection does or the request is too long
+		_, _, _ = l.agent.SendRequest(req.Type, false, req.Payload)
 		return
 	}
 	if err := l.agent.Ask(req.Type, req.Payload, l.global.expect(req)); err != nil {

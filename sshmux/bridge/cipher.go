@@ -25,8 +25,8 @@ const (
 	helloTime = 500 * time.Millisecond // how long a client may take to send its ciphers
 )
 
-// greeted is the connection to a client after both ends have exchanged their greetings. It replays the client's greeting to the SSH
-// library, and skips the greeting that the library writes first, so that it is not sent twice.
+// greeted is the connection to a client after both ends have exchanged their greetings. It replays the client's
+// greeting to the SSH library, and skips the greeting that the library writes first, so that it is not sent twice.
 type greeted struct {
 	net.Conn
 	first   io.Reader
@@ -48,10 +48,11 @@ func (g *greeted) Write(b []byte) (int, error) {
 	return n + m, err
 }
 
-// greet sends the version, reads the client's version and ciphers, and returns the ciphers to offer. The client's order of ciphers
-// decides, and many releases of OpenSSH prefer ciphers that are slower than AES-GCM where the processor has AES instructions: AES-CTR
-// with its checksums costs twice as much, chacha20 three times. There, a client that supports AES-GCM is offered nothing else. A client
-// that waits for the server's list first is offered all ciphers after helloTime.
+// greet sends the version, reads the client's version and ciphers, and returns the ciphers to offer. The client's order
+// of ciphers decides, and many releases of OpenSSH prefer ciphers that are slower than AES-GCM where the processor has
+// AES instructions: AES-CTR with its checksums costs twice as much, chacha20 three times. There, a client that supports
+// AES-GCM is offered nothing else. A client that waits for the server's list first is offered all ciphers after
+// helloTime.
 func greet(conn *stream, version string) (client net.Conn, ciphers []string, err error) {
 	line := []byte(version + "\r\n")
 	if _, err := conn.Write(line); err != nil {

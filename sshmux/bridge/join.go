@@ -22,14 +22,16 @@ type joint struct {
 	local   ssh.Channel
 	remote  *sshmux.Channel
 	answers answers
-	written chan struct{}        // closed when the agent's output has been written
-	ended   chan struct{}        // closed when the client has closed the channel
-	inTurn  chan chan<- struct{} // asks the request loop to forward pending requests; it then closes the received channel
+	written chan struct{} // closed when the agent's output has been written
+	ended   chan struct{} // closed when the client has closed the channel
+	// asks the request loop to forward pending requests; it then closes the received channel
+	inTurn chan chan<- struct{}
 }
 
 // join forwards data and requests in both directions until both ends have closed the channel.
 func (l *link) join(local ssh.Channel, requests <-chan *ssh.Request, remote *sshmux.Channel, session bool) {
-	j := &joint{link: l, local: local, remote: remote, written: make(chan struct{}), ended: make(chan struct{}), inTurn: make(chan chan<- struct{})}
+	j := &joint{link: l, local: local, remote: remote, written: make(chan struct{}), ended: make(chan struct{}),
+		inTurn: make(chan chan<- struct{})}
 	defer l.joins(j)()
 	j.answers.over = l.agent.Done()
 	stop := j.answers.start()
@@ -82,7 +84,8 @@ func (j *joint) request(req *ssh.Request) {
 		j.link.asked.agent.Store(true)
 	}
 	if !req.WantReply {
-		_, _ = j.remote.SendRequest(req.Type, false, req.Payload) // fails only if the channel is closed or the request is too long
+		// fails only if the channel is closed or the request is too long
+		_, _ = j.remote.SendRequest(req.Type, false, req.Payload)
 		return
 	}
 	if err := j.remote.Ask(req.Type, req.Payload, j.answers.expect(req)); err != nil {
@@ -90,7 +93,8 @@ func (j *joint) request(req *ssh.Request) {
 	}
 }
 
-// passInput forwards the client's data, each part after the requests that preceded it. The SSH library queues data and requests separately.
+// passInput forwards the client's data, each part after the requests that preceded it. The SSH library queues data and
+// requests separately.
 func (j *joint) passInput() {
 	buf := inputBuffers.Get().(*[inputBuffer]byte)
 	defer inputBuffers.Put(buf)
@@ -116,8 +120,8 @@ func (j *joint) passInput() {
 
 // passOutput forwards what the agent sends, and closes the channel when that ends.
 //
-// OpenSSH closes a session when its output ends, and the SSH library then accepts no more requests for it. The end of a session's output
-// therefore waits for the exit status, which the agent sends next.
+// OpenSSH closes a session when its output ends, and the SSH library then accepts no more requests for it. The end of a
+// session's output therefore waits for the exit status, which the agent sends next.
 func (j *joint) passOutput(session bool) {
 	var requests, data sync.WaitGroup
 	requests.Go(func() {

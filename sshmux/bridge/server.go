@@ -23,14 +23,17 @@ import (
 )
 
 const (
-	// loginTime is how long a client may take to prove who it is. OpenSSH's sshd allows two minutes, for people who type passwords.
+	// loginTime is how long a client may take to prove who it is. OpenSSH's sshd allows two minutes, for people who
+	// type passwords.
 	loginTime = 30 * time.Second
-	// maxStarting and maxStartingFrom are how many clients may be signing in at once, in all and from one address, or one network of IPv6: those
-	// that send nothing must not keep others out.
+	// maxStarting and maxStartingFrom are how many clients may be signing in at once, in all and from one address, or
+	// one network of IPv6: those that send nothing must not keep others out.
 	maxStarting, maxStartingFrom = 1000, 100
-	// maxFromClient is how many channels a client may have open at once: more than an agent serves, which refuses with its own words.
+	// maxFromClient is how many channels a client may have open at once: more than an agent serves, which refuses with
+	// its own words.
 	maxFromClient = 512
-	// notReached is the exit status of sessions whose agent cannot be reached: OpenSSH's own for a connection that failed.
+	// notReached is the exit status of sessions whose agent cannot be reached: OpenSSH's own for a connection that
+	// failed.
 	notReached = 255
 )
 
@@ -44,26 +47,26 @@ type ServerOptions struct {
 	Limit int
 	// Keys decides who may sign in. If it is nil, everybody may: the network has proven who the clients are.
 	Keys Keys
-	// Dial connects to the session port of the agent that a client asks for, once for each client. Clients are told the error's text, and
-	// what say is called with meanwhile, a line each. ctx ends with the client.
+	// Dial connects to the session port of the agent that a client asks for, once for each client. Clients are told the
+	// error's text, and what say is called with meanwhile, a line each. ctx ends with the client.
 	Dial func(ctx context.Context, client *ssh.ServerConn, say func(line string)) (net.Conn, error)
-	// Jump connects to the SSH server that a client names as a destination, as OpenSSH's -J does, if ok. All other destinations, and all if Jump is
-	// nil, are the agent's: it connects to them.
+	// Jump connects to the SSH server that a client names as a destination, as OpenSSH's -J does, if ok. All other
+	// destinations, and all if Jump is nil, are the agent's: it connects to them.
 	Jump func(ctx context.Context, client *ssh.ServerConn, host string, port uint32) (conn net.Conn, ok bool, err error)
 }
 
 // Keys are the keys of those who may sign in.
 type Keys interface {
-	// Known reports whether the key could sign someone in. A client that asks need not have the key. It is not called while many keys from the
-	// client's network have signed no one in.
+	// Known reports whether the key could sign someone in. A client that asks need not have the key. It is not called
+	// while many keys from the client's network have signed no one in.
 	Known(ctx context.Context, key ssh.PublicKey) bool
-	// SignIn returns what is known of a client that has proven to have the key: Dial finds it in the connection's Permissions. Clients are
-	// not told the error.
+	// SignIn returns what is known of a client that has proven to have the key: Dial finds it in the connection's
+	// Permissions. Clients are not told the error.
 	SignIn(client ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error)
 }
 
-// Server is an SSH server for clients of a network. It forwards the channels of each client to the agent that its options dial. Make one
-// with NewServer. It is safe for concurrent use.
+// Server is an SSH server for clients of a network. It forwards the channels of each client to the agent that its
+// options dial. Make one with NewServer. It is safe for concurrent use.
 type Server struct {
 	opts  ServerOptions
 	log   *slog.Logger
@@ -110,8 +113,8 @@ func serverVersion() string {
 	return banner + strings.ReplaceAll(buildinfo.Version(), "-", "_")
 }
 
-// config returns what the library has no option for. Only a key that the client has proven to have signs it in: the library's handler also
-// sees those that it just asks about.
+// config returns what the library has no option for. Only a key that the client has proven to have signs it in: the
+// library's handler also sees those that it just asks about.
 func (s *Server) config(ctx glider.Context) *ssh.ServerConfig {
 	v := visitOf(ctx)
 	config := &ssh.ServerConfig{AuthLogCallback: func(_ ssh.ConnMetadata, _ string, err error) {
@@ -148,7 +151,8 @@ func (s *Server) serve(raw net.Conn) {
 		s.log.Debug("too many ssh clients are signing in", "peer", raw.RemoteAddr())
 		return
 	}
-	v := &visit{Conn: raw, server: s, network: network, slots: make(chan struct{}, maxFromClient), waiting: make(map[ssh.Channel]struct{})}
+	v := &visit{Conn: raw, server: s, network: network, slots: make(chan struct{}, maxFromClient),
+		waiting: make(map[ssh.Channel]struct{})}
 	grace := time.AfterFunc(loginTime, func() {
 		s.log.Debug("ssh client does not sign in", "peer", raw.RemoteAddr())
 		raw.Close()
@@ -274,7 +278,8 @@ func (v *visit) end() {
 	v.wg.Wait()
 }
 
-// reach returns the link to the agent, and dials if there is none yet. The next call tries again if that fails: a client may stay connected.
+// reach returns the link to the agent, and dials if there is none yet. The next call tries again if that fails: a
+// client may stay connected.
 func (v *visit) reach(ctx glider.Context) (*link, error) {
 	v.dial.Lock()
 	defer v.dial.Unlock()
@@ -317,7 +322,8 @@ func (v *visit) channel(ctx glider.Context, channel ssh.NewChannel) {
 	case v.slots <- struct{}{}:
 		defer func() { <-v.slots }()
 	default:
-		_ = channel.Reject(ssh.ResourceShortage, "too many channels on this connection") // fails only if the connection does
+		// fails only if the connection does
+		_ = channel.Reject(ssh.ResourceShortage, "too many channels on this connection")
 		return
 	}
 	if channel.ChannelType() == "direct-tcpip" && v.jump(ctx, channel) {
@@ -335,7 +341,8 @@ func (v *visit) channel(ctx glider.Context, channel ssh.NewChannel) {
 	l.fromClient(channel)
 }
 
-// session serves a session. The client has it before the agent is reached, so that it can be told what it waits for, and why there is no agent.
+// session serves a session. The client has it before the agent is reached, so that it can be told what it waits for,
+// and why there is no agent.
 func (v *visit) session(ctx glider.Context, newChannel ssh.NewChannel) {
 	local, requests, err := newChannel.Accept()
 	if err != nil {
@@ -399,12 +406,14 @@ func (v *visit) jump(ctx glider.Context, newChannel ssh.NewChannel) bool {
 	return true
 }
 
-// tell says in a session why there is no agent for it: OpenSSH shows a rejection's text among words that are not for people.
+// tell says in a session why there is no agent for it: OpenSSH shows a rejection's text among words that are not for
+// people.
 func tell(channel ssh.Channel, requests <-chan *ssh.Request, reason error) {
 	defer channel.Close()
 	for req := range requests {
 		begins := req.Type == "shell" || req.Type == "exec" || req.Type == "subsystem"
-		_ = req.Reply(begins || req.Type == "pty-req" || req.Type == "env", nil) // this and what follows fail only if the client has left
+		// this and what follows fail only if the client has left
+		_ = req.Reply(begins || req.Type == "pty-req" || req.Type == "env", nil)
 		if begins {
 			_, _ = fmt.Fprintf(channel.Stderr(), "%s\r\n", strings.ReplaceAll(reason.Error(), "\n", "\r\n"))
 			_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{notReached}))
@@ -413,8 +422,8 @@ func tell(channel ssh.Channel, requests <-chan *ssh.Request, reason error) {
 	}
 }
 
-// request forwards a request about the connection, and reports false if there is no agent. The library calls it for one request after the
-// other, and would answer when it returns: the agent's answer comes later, as the link writes it.
+// request forwards a request about the connection, and reports false if there is no agent. The library calls it for one
+// request after the other, and would answer when it returns: the agent's answer comes later, as the link writes it.
 func (v *visit) request(ctx glider.Context, req *ssh.Request) bool {
 	if !v.begin() {
 		return false

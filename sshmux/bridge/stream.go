@@ -17,9 +17,10 @@ const (
 	writeBuffer = writeLimit + 64<<10
 )
 
-// stream is the pipe to OpenSSH with large buffers. The SSH library reads and writes single packets through 4 KiB buffers. Here one
-// system call moves many packets, and encryption overlaps with it. A dedicated goroutine sends written data immediately. Another one
-// reads, so that Read returns when the stream is closed even if the pipe's Read does not.
+// stream is the pipe to OpenSSH with large buffers. The SSH library reads and writes single packets through 4 KiB
+// buffers. Here one system call moves many packets, and encryption overlaps with it. A dedicated goroutine sends
+// written data immediately. Another one reads, so that Read returns when the stream is closed even if the pipe's Read
+// does not.
 //
 // It does not support deadlines or addresses: the SSH library needs neither.
 type stream struct {
@@ -44,7 +45,8 @@ type stream struct {
 
 func newStream(raw io.ReadWriteCloser) *stream {
 	s := &stream{
-		raw: raw, chunks: make(chan []byte, 2), free: make(chan []byte, 2), ended: make(chan struct{}), flushed: make(chan struct{}),
+		raw: raw, chunks: make(chan []byte, 2), free: make(chan []byte, 2), ended: make(chan struct{}),
+		flushed: make(chan struct{}),
 		pending: make([]byte, 0, writeBuffer), spare: make([]byte, 0, writeBuffer),
 	}
 	s.free <- make([]byte, readChunk)
@@ -153,7 +155,8 @@ func (s *stream) writeLoop() {
 	}
 }
 
-// Close stops Write from accepting data and ends Read. It returns immediately; flushed is closed when all queued data is written.
+// Close stops Write from accepting data and ends Read. It returns immediately; flushed is closed when all queued data
+// is written.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,15 +1,17 @@
-// Package gateway lets stock SSH clients into workspaces: `ssh ada/dev.main@ssh.coder.example.com`, with nothing installed.
+// Package gateway lets stock SSH clients into workspaces: `ssh ada/dev.main@ssh.coder.example.com`, with nothing
+// installed.
 //
 //	OpenSSH ── SSH, over the network ── this package ── sshmux or SSH, over the mesh ── agent
 //
-// It is the gateway of servers and of region proxies. What it knows of keys, workspaces and rights it asks its House: a server's asks the database, a
-// region's asks a server.
+// It is the gateway of servers and of region proxies. What it knows of keys, workspaces and rights it asks its House: a
+// server's asks the database, a region's asks a server.
 //
-// The name before the @ says which workspace. The key that the client proves to have says who comes. From there on everything is as in `coder ssh`: the
-// same users may connect, the log of connections has them, and a session ends when its user may no longer connect, or its key is removed.
+// The name before the @ says which workspace. The key that the client proves to have says who comes. From there on
+// everything is as in `coder ssh`: the same users may connect, the log of connections has them, and a session ends when
+// its user may no longer connect, or its key is removed.
 //
-// The gateway sees what passes through it, unless the client jumps through it to the agent's own SSH port. A client that is refused learns nothing about
-// workspaces before it has signed in, and afterwards only whether it may connect.
+// The gateway sees what passes through it, unless the client jumps through it to the agent's own SSH port. A client
+// that is refused learns nothing about workspaces before it has signed in, and afterwards only whether it may connect.
 package gateway
 
 import (
@@ -35,10 +37,11 @@ const (
 	maxName = 256
 )
 
-// House answers the gateway's questions. Its errors, and those of what it returns, are faults whose text users are shown, or are logged.
+// House answers the gateway's questions. Its errors, and those of what it returns, are faults whose text users are
+// shown, or are logged.
 type House interface {
-	// HostKeys returns what a client that comes may know the gateway by: at least one key, one of each type. A key with a certificate is
-	// another type.
+	// HostKeys returns what a client that comes may know the gateway by: at least one key, one of each type. A key with
+	// a certificate is another type.
 	HostKeys(ctx context.Context) []ssh.Signer
 	// Known returns an error unless a key or certificate could sign someone in. A client that asks need not have it.
 	Known(ctx context.Context, key ssh.PublicKey) error
@@ -48,10 +51,12 @@ type House interface {
 
 // Visitor is who has signed in with a key or a certificate.
 type Visitor interface {
-	// Open begins a session with a mesh port, meshport.Session or meshport.SSH, of the agent that [owner/]workspace[.agent] names. It returns
-	// fault.NotFound if no workspace that runs and that the visitor may connect to has the name. The caller must end the session.
+	// Open begins a session with a mesh port, meshport.Session or meshport.SSH, of the agent that
+	// [owner/]workspace[.agent] names. It returns fault.NotFound if no workspace that runs and that the visitor may
+	// connect to has the name. The caller must end the session.
 	Open(ctx context.Context, from Client, name string, port uint16) (Session, error)
-	// Wake starts the visitor's own stopped workspace of a name. It returns fault.NotFound if there is none, or if connections start no workspaces.
+	// Wake starts the visitor's own stopped workspace of a name. It returns fault.NotFound if there is none, or if
+	// connections start no workspaces.
 	Wake(ctx context.Context, name string) (Start, error)
 }
 
@@ -61,10 +66,11 @@ type Client struct {
 	UserAgent string
 }
 
-// Session is a visitor's right to connect to a port of an agent. It lasts until it is ended: by the caller, with the context that it was opened with, or
-// because the visitor lost the right.
+// Session is a visitor's right to connect to a port of an agent. It lasts until it is ended: by the caller, with the
+// context that it was opened with, or because the visitor lost the right.
 type Session interface {
-	// Context ends with the session. Its cause is ErrRevoked, or a fault for users, if the visitor may no longer connect.
+	// Context ends with the session. Its cause is ErrRevoked, or a fault for users, if the visitor may no longer
+	// connect.
 	Context() context.Context
 	Dial(ctx context.Context) (net.Conn, error)
 	// Blocked reports whether logins to the agent wait for its start scripts.
@@ -127,7 +133,8 @@ func (g *Gateway) Close() {
 	_ = g.server.Close() // fails only for listeners that are closed already
 }
 
-// signIn answers the SSH server's questions about keys. Clients are not told why a key signs no one in; what is not their fault is logged.
+// signIn answers the SSH server's questions about keys. Clients are not told why a key signs no one in; what is not
+// their fault is logged.
 type signIn struct{ *Gateway }
 
 func (g signIn) Known(ctx context.Context, key ssh.PublicKey) bool {
@@ -136,7 +143,8 @@ func (g signIn) Known(ctx context.Context, key ssh.PublicKey) bool {
 	return err == nil
 }
 
-// SignIn takes a key that the client has proven to have. The library compares the client's address with a certificate's critical option.
+// SignIn takes a key that the client has proven to have. The library compares the client's address with a certificate's
+// critical option.
 func (g signIn) SignIn(client ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 	visitor, err := g.house.SignIn(context.Background(), key)
 	if err != nil {
@@ -163,8 +171,11 @@ func (g *Gateway) dial(ctx context.Context, client *ssh.ServerConn, say func(str
 	return conn, g.told(ctx, client, err)
 }
 
-// jump connects a client to the SSH port of the agent that a destination such as dev.coder means, so that the gateway sees ciphertext only.
-func (g *Gateway) jump(ctx context.Context, client *ssh.ServerConn, host string, port uint32) (conn net.Conn, ok bool, err error) {
+// jump connects a client to the SSH port of the agent that a destination such as dev.coder means, so that the gateway
+// sees ciphertext only.
+func (g *Gateway) jump(
+	ctx context.Context, client *ssh.ServerConn, host string, port uint32,
+) (conn net.Conn, ok bool, err error) {
 	name, ok := hostname.Parse(host)
 	if !ok || port != meshport.SSH {
 		return nil, false, nil
@@ -185,8 +196,11 @@ func (g *Gateway) told(ctx context.Context, client *ssh.ServerConn, err error) e
 	return fault.New(fault.Internal, "The server cannot connect you. Its log has the reason.")
 }
 
-// connect opens a session with a port of the agent that a name means. It starts a stopped workspace of the visitor's own, and says so.
-func (g *Gateway) connect(ctx context.Context, client *ssh.ServerConn, name string, port uint16, say func(string)) (net.Conn, error) {
+// connect opens a session with a port of the agent that a name means. It starts a stopped workspace of the visitor's
+// own, and says so.
+func (g *Gateway) connect(
+	ctx context.Context, client *ssh.ServerConn, name string, port uint16, say func(string),
+) (net.Conn, error) {
 	v := client.Permissions.ExtraData[visitorKey{}].(Visitor)
 	from := Client{Addr: addrOf(client.RemoteAddr()), UserAgent: string(client.ClientVersion())}
 	conn, err := begin(ctx, v, from, name, port, say)
@@ -207,7 +221,8 @@ func (g *Gateway) connect(ctx context.Context, client *ssh.ServerConn, name stri
 func begin(ctx context.Context, v Visitor, from Client, name string, port uint16, say func(string)) (net.Conn, error) {
 	unknown := func() error {
 		return fault.New(fault.NotFound, "No running workspace that you may connect to has the name %q.", short(name)).
-			WithDetail("Names are dev, dev.main for one of several agents, and ada/dev for a workspace that Ada shares. coder list shows yours, and coder start starts one.")
+			WithDetail("Names are dev, dev.main for one of several agents, and ada/dev for a workspace that Ada " +
+				"shares. coder list shows yours, and coder start starts one.")
 	}
 	if len(name) > maxName {
 		return nil, unknown()

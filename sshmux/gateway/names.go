@@ -2,7 +2,8 @@ package gateway
 
 import "strings"
 
-// agentName returns [owner/]workspace[.agent] for the ways in which an SSH client may write it: ada/dev.main, ada--dev.main or ada+dev.main.
+// agentName returns [owner/]workspace[.agent] for the ways in which an SSH client may write it: ada/dev.main,
+// ada--dev.main or ada+dev.main.
 func agentName(user string) string {
 	for _, separator := range []string{"/", "--", "+"} {
 		if owner, rest, ok := strings.Cut(user, separator); ok {

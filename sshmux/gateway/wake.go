@@ -13,7 +13,8 @@ import (
 // agentPatience is how long an agent may take to connect after the start of its workspace has ended.
 const agentPatience = 2 * time.Minute
 
-// wake starts the visitor's workspace of a name, and calls open until that succeeds, the start fails, its agent does not come, or ctx ends.
+// wake starts the visitor's workspace of a name, and calls open until that succeeds, the start fails, its agent does
+// not come, or ctx ends.
 func wake(ctx context.Context, v Visitor, name string, say func(string), open func() error) error {
 	if len(name) > maxName {
 		return fault.New(fault.NotFound, "The name is too long.")
@@ -41,15 +42,18 @@ func wake(ctx context.Context, v Visitor, name string, say func(string), open fu
 			say("The workspace has started. Waiting for its agent …")
 		}
 		switch code := fault.CodeOf(err); {
-		case code != fault.NotFound && code != fault.Unavailable && code != fault.Conflict, done && code == fault.NotFound:
+		case code != fault.NotFound && code != fault.Unavailable && code != fault.Conflict, done &&
+			code == fault.NotFound:
 			return err // it has no agent of that name, for example
 		case done && time.Since(ended) > agentPatience:
-			return fault.New(fault.Unavailable, "The workspace has started, but its agent does not connect.").WithDetail("Its log may say why: coder logs %s", shell.POSIX(agentName(name)))
+			return fault.New(fault.Unavailable, "The workspace has started, but its agent does not connect.").
+				WithDetail("Its log may say why: coder logs %s", shell.POSIX(agentName(name)))
 		}
 	}
 }
 
-// awaitScripts returns when no start script of a session's agent blocks logins any more. waited reports whether one did.
+// awaitScripts returns when no start script of a session's agent blocks logins any more. waited reports whether one
+// did.
 func awaitScripts(s Session, say func(string)) (waited bool, err error) {
 	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: time.Second}
 	for {

@@ -1,5 +1,5 @@
-// Package acme gets certificates automatically (RFC 8555). It must not know where they are kept, nor what is served. It is apart from package
-// certs because the slim binary, which runs region proxies, does not contain it.
+// Package acme gets certificates automatically (RFC 8555). It must not know where they are kept, nor what is served. It
+// is apart from package certs because the slim binary, which runs region proxies, does not contain it.
 package acme
 
 import (
@@ -24,10 +24,11 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Options say where to get certificates. The challenges are http-01 at port 80 and tls-alpn-01 at port 443: one of these
-// ports must lead to a server of the deployment, whichever it is.
+// Options say where to get certificates. The challenges are http-01 at port 80 and tls-alpn-01 at port 443: one of
+// these ports must lead to a server of the deployment, whichever it is.
 type Options struct {
-	// Domains are the names to get certificates for; none turns ACME off. Wildcards need a challenge over DNS, which autocert does not support.
+	// Domains are the names to get certificates for; none turns ACME off. Wildcards need a challenge over DNS, which
+	// autocert does not support.
 	Domains []string
 	// Email is where the certificate authority sends warnings; may be empty.
 	Email string
@@ -37,8 +38,8 @@ type Options struct {
 	CAFile string
 }
 
-// Cache keeps certificates, their keys, the account and pending challenges. All servers of a deployment must share it. Get returns
-// ErrCacheMiss for what it does not have.
+// Cache keeps certificates, their keys, the account and pending challenges. All servers of a deployment must share it.
+// Get returns ErrCacheMiss for what it does not have.
 type Cache = autocert.Cache
 
 // ErrCacheMiss is what Cache.Get returns for what it does not have.
@@ -63,11 +64,14 @@ func New(o Options, log *slog.Logger) (*Source, error) {
 	domains := make([]string, 0, len(o.Domains))
 	for _, given := range o.Domains {
 		if strings.HasPrefix(given, "*.") {
-			return nil, fault.New(fault.Invalid, "--tls-acme-domain cannot be %q: ACME over HTTP issues no wildcard certificates; provide them with --tls-cert-file", given)
+			return nil, fault.New(fault.Invalid,
+				"--tls-acme-domain cannot be %q: ACME over HTTP issues no wildcard certificates; provide them with "+
+					"--tls-cert-file", given)
 		}
 		domain, err := idna.Lookup.ToASCII(given)
 		if err != nil || !strings.Contains(strings.Trim(domain, "."), ".") || net.ParseIP(domain) != nil {
-			return nil, fault.New(fault.Invalid, "--tls-acme-domain cannot be %q: it must be a domain name such as coder.example.com", given)
+			return nil, fault.New(fault.Invalid,
+				"--tls-acme-domain cannot be %q: it must be a domain name such as coder.example.com", given)
 		}
 		domains = append(domains, strings.TrimSuffix(domain, "."))
 	}
@@ -92,7 +96,8 @@ func New(o Options, log *slog.Logger) (*Source, error) {
 	}
 	return &Source{log: log, domains: domains, manager: &autocert.Manager{
 		Prompt: autocert.AcceptTOS, HostPolicy: autocert.HostWhitelist(domains...), Email: o.Email,
-		Client: &acme.Client{DirectoryURL: directory, HTTPClient: &http.Client{Transport: transport, Timeout: time.Minute}, UserAgent: "codermesh"},
+		Client: &acme.Client{DirectoryURL: directory, HTTPClient: &http.Client{Transport: transport,
+			Timeout: time.Minute}, UserAgent: "codermesh"},
 	}}, nil
 }
 
@@ -105,7 +110,8 @@ func (s *Source) UseCache(c Cache) {
 func (s *Source) Challenges(next http.Handler) http.Handler {
 	answers := s.manager.HTTPHandler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if host, _, err := net.SplitHostPort(r.Host); err == nil && strings.HasPrefix(r.URL.Path, "/.well-known/acme-challenge/") {
+		if host, _, err := net.SplitHostPort(r.Host); err == nil &&
+			strings.HasPrefix(r.URL.Path, "/.well-known/acme-challenge/") {
 			r = r.Clone(r.Context()) // a proxy may keep its own port in the header
 			r.Host = host
 		}
@@ -113,13 +119,14 @@ func (s *Source) Challenges(next http.Handler) http.Handler {
 	})
 }
 
-// validates reports whether the certificate authority opens this connection, to see the answer to a tls-alpn-01 challenge (RFC 8737).
+// validates reports whether the certificate authority opens this connection, to see the answer to a tls-alpn-01
+// challenge (RFC 8737).
 func validates(hello *tls.ClientHelloInfo) bool {
 	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
 }
 
-// Validation implements certs.Source. Connections that the authority opens carry no requests: the HTTP server closes connections of protocols
-// that it does not know. The authority needs no client certificate.
+// Validation implements certs.Source. Connections that the authority opens carry no requests: the HTTP server closes
+// connections of protocols that it does not know. The authority needs no client certificate.
 func (s *Source) Validation(hello *tls.ClientHelloInfo) *tls.Config {
 	if !validates(hello) {
 		return nil
@@ -148,21 +155,26 @@ func (s *Source) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, e
 		return nil, nil
 	}
 	certificate, err := s.manager.GetCertificate(hello)
-	if now, last := time.Now().Unix(), s.failed.Load(); err != nil && now-last >= 60 && s.failed.CompareAndSwap(last, now) {
-		s.log.Error("cannot get a certificate with ACME", "addr", hello.ServerName, "err", err) // once a minute, however many visitors
+	if now, last := time.Now().Unix(), s.failed.Load(); err != nil && now-last >= 60 &&
+		s.failed.CompareAndSwap(last, now) {
+		// once a minute, however many visitors
+		s.log.Error("cannot get a certificate with ACME", "addr", hello.ServerName, "err", err)
 	}
 	return certificate, err
 }
 
-// Obtain gets the certificates that are missing, so that no visitor waits for them, and starts their renewal. It logs failures; visitors cause
-// further attempts. Once ctx ends it returns; an order that is under way then ends with the process.
+// Obtain gets the certificates that are missing, so that no visitor waits for them, and starts their renewal. It logs
+// failures; visitors cause further attempts. Once ctx ends it returns; an order that is under way then ends with the
+// process.
 func (s *Source) Obtain(ctx context.Context) {
 	for _, domain := range s.domains {
 		obtained := make(chan error, 1)
 		go func() {
 			_, err := s.GetCertificate(&tls.ClientHelloInfo{
-				ServerName: domain, SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256}, SupportedCurves: []tls.CurveID{tls.CurveP256},
-				CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, // autocert's sign of a client that knows ECDSA
+				ServerName: domain, SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
+				SupportedCurves: []tls.CurveID{tls.CurveP256},
+				// autocert's sign of a client that knows ECDSA
+				CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
 			})
 			obtained <- err
 		}()

@@ -1,5 +1,5 @@
-// Package pebbletest runs a certificate authority for tests: pebble, which Let's Encrypt keeps for testing ACME clients. It finds every name at
-// 127.0.0.1. It must not know the product.
+// Package pebbletest runs a certificate authority for tests: pebble, which Let's Encrypt keeps for testing ACME
+// clients. It finds every name at 127.0.0.1. It must not know the product.
 package pebbletest
 
 import (
@@ -30,8 +30,8 @@ type Authority struct {
 	Roots *x509.CertPool
 }
 
-// Start starts an authority until the test ends. It sends challenges to the given ports of 127.0.0.1. The test cannot be parallel, since
-// pebble reads environment variables.
+// Start starts an authority until the test ends. It sends challenges to the given ports of 127.0.0.1. The test cannot
+// be parallel, since pebble reads environment variables.
 func Start(t *testing.T, httpPort, tlsPort int) Authority {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
@@ -48,7 +48,8 @@ func Start(t *testing.T, httpPort, tlsPort int) Authority {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "directory.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
@@ -56,7 +57,8 @@ func Start(t *testing.T, httpPort, tlsPort int) Authority {
 	return Authority{DirectoryURL: srv.URL + wfe.DirectoryPath, CAFile: file, Roots: roots}
 }
 
-// resolver answers every question for an IPv4 address with 127.0.0.1. It serves TCP, which is what the authority asks over.
+// resolver answers every question for an IPv4 address with 127.0.0.1. It serves TCP, which is what the authority asks
+// over.
 func resolver(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

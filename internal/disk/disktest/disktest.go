@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Small mounts a tmpfs with options such as "size=2m,nr_inodes=100" in a new folder, until the test ends. It skips the test where it may not
-// mount.
+// Small mounts a tmpfs with options such as "size=2m,nr_inodes=100" in a new folder, until the test ends. It skips the
+// test where it may not mount.
 func Small(t testing.TB, options string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
