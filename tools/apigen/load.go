@@ -30,7 +30,8 @@ type source struct {
 
 // load type-checks the server's packages. Their imports come from the compiler's export data.
 func load(root string) ([]*source, error) {
-	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{range .GoFiles}}{{.}} {{end}}", "./coderd/...")
+	list := exec.Command("go", "list", "-export", "-deps", "-f",
+		"{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{range .GoFiles}}{{.}} {{end}}", "./coderd/...")
 	list.Dir = root
 	var problems bytes.Buffer
 	list.Stderr = &problems
@@ -74,7 +75,8 @@ func check(set *token.FileSet, imports types.Importer, path, dir string, names [
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
 	}}
 	for _, name := range names {
-		file, err := parser.ParseFile(set, filepath.Join(dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+		file, err := parser.ParseFile(set, filepath.Join(dir, name), nil,
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}

@@ -1,5 +1,6 @@
-// Command apigen writes what the server's source says about the HTTP API: for each route, what its handler reads and answers, and the
-// types of both. Package coderd/reference completes it to an OpenAPI document at run time, with the routes that the server really has.
+// Command apigen writes what the server's source says about the HTTP API: for each route, what its handler reads and
+// answers, and the types of both. Package coderd/reference completes it to an OpenAPI document at run time, with the
+// routes that the server really has.
 //
 //	apigen [-C folder] > coderd/reference/api.gen.json
 //

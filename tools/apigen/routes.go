@@ -337,7 +337,8 @@ func (g *generator) note(op *operation, call *ast.CallExpr, known constants) {
 	args := call.Args
 	switch path, name := f.Pkg().Path(), f.Name(); {
 	case path == "net/http" && name == "WriteHeader" && len(args) == 1:
-		if status := g.value(args[0], known); status != nil && constant.Compare(status, tokenLess, constant.MakeInt64(http.StatusBadRequest)) {
+		if status := g.value(args[0], known); status != nil &&
+			constant.Compare(status, tokenLess, constant.MakeInt64(http.StatusBadRequest)) {
 			g.answer(op, status, nil)
 		}
 	case path == "net/url" && (name == "Get" || name == "Has") && len(args) == 1:

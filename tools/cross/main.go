@@ -2,9 +2,9 @@
 //
 //	cross [-C folder] [-tags list] -target system-processor... package...
 //
-// It checks the types of the packages, and of those that they need of their module, from their source. Of other modules it reads only what is
-// exported. A build would find the same mistakes in Go code, and takes minutes for each system, because it compiles all that the program is made of.
-// It finds no mistakes in assembly, and does not link.
+// It checks the types of the packages, and of those that they need of their module, from their source. Of other modules
+// it reads only what is exported. A build would find the same mistakes in Go code, and takes minutes for each system,
+// because it compiles all that the program is made of. It finds no mistakes in assembly, and does not link.
 package main
 
 import (
@@ -23,10 +23,11 @@ func main() {
 	var o options
 	flag.StringVar(&o.dir, "C", ".", "folder of the module")
 	flag.StringVar(&o.tags, "tags", "", "build tags")
-	flag.Func("target", "system and processor to check, such as windows-arm64; may be repeated", func(target string) error {
-		o.targets = append(o.targets, target)
-		return nil
-	})
+	flag.Func("target", "system and processor to check, such as windows-arm64; may be repeated",
+		func(target string) error {
+			o.targets = append(o.targets, target)
+			return nil
+		})
 	flag.Parse()
 	if err := o.run(context.Background(), os.Stdout, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "cross:", err)
@@ -64,7 +65,9 @@ func (o options) run(ctx context.Context, w io.Writer, patterns []string) error 
 }
 
 // check returns how many packages of the module compile for a target, and what is wrong with the others.
-func (o options) check(ctx context.Context, target string, patterns []string) (count int, problems []string, err error) {
+func (o options) check(
+	ctx context.Context, target string, patterns []string,
+) (count int, problems []string, err error) {
 	system, processor, ok := strings.Cut(target, "-")
 	if !ok {
 		return 0, nil, errors.New(`a target looks like "windows-amd64"`)

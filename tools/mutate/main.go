@@ -2,9 +2,10 @@
 //
 //	mutate [-C folder] [-n 5] [-seed 1] [-tags list] [-timeout 150s] package...
 //
-// It picks n places in each package, by seed: a comparison, a logical or arithmetic operator, a number, true or false, break or continue, a
-// negation. It changes one at a time, without touching the files (go build's -overlay), and runs the package's own tests. A change is noticed if
-// they fail, or do not end in time; a change that does not compile is replaced by another. The others are printed.
+// It picks n places in each package, by seed: a comparison, a logical or arithmetic operator, a number, true or false,
+// break or continue, a negation. It changes one at a time, without touching the files (go build's -overlay), and runs
+// the package's own tests. A change is noticed if they fail, or do not end in time; a change that does not compile is
+// replaced by another. The others are printed.
 package main
 
 import (
@@ -80,7 +81,8 @@ type pkg struct {
 }
 
 func (o options) list(ctx context.Context, patterns []string) (packages []pkg, err error) {
-	out, err := o.command(ctx, append([]string{"list", "-json=ImportPath,Dir,GoFiles", "-tags", o.tags}, patterns...)...).Output()
+	out, err := o.command(ctx, append([]string{"list", "-json=ImportPath,Dir,GoFiles", "-tags", o.tags},
+		patterns...)...).Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, errors.New(strings.TrimSpace(string(exit.Stderr)))
 	}
@@ -106,7 +108,8 @@ func (o options) mutate(ctx context.Context, w io.Writer, p pkg) (noticed, tried
 		}
 		places = append(places, found...)
 	}
-	rand.New(rand.NewPCG(o.seed, 0)).Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
+	rand.New(rand.NewPCG(o.seed, 0)).
+		Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
 	if out, err := o.test(ctx, p, "").CombinedOutput(); err != nil {
 		return 0, 0, fmt.Errorf("the tests fail without a change: %w\n%s", err, out)
 	}
@@ -168,7 +171,8 @@ func (o options) try(ctx context.Context, p pkg, c change) (verdict, error) {
 
 // test is the command that runs a package's tests.
 func (o options) test(ctx context.Context, p pkg, overlay string) *exec.Cmd {
-	return o.command(ctx, "test", "-vet=off", "-count=1", "-failfast", "-timeout", o.timeout.String(), "-tags", o.tags, "-overlay", overlay, p.ImportPath)
+	return o.command(ctx, "test", "-vet=off", "-count=1", "-failfast", "-timeout", o.timeout.String(), "-tags", o.tags,
+		"-overlay", overlay, p.ImportPath)
 }
 
 func (o options) command(ctx context.Context, args ...string) *exec.Cmd {

@@ -1,6 +1,7 @@
-// Command notices writes the licenses and notices of the third parties whose code the programs contain: the Go modules that are linked on
-// any of the given platforms, Go's standard library, and the packages of the dashboard. Equal texts appear once, below the names of all that
-// share them. Its output depends on its input alone. It fails if a module has no license file, or a package declares no license.
+// Command notices writes the licenses and notices of the third parties whose code the programs contain: the Go modules
+// that are linked on any of the given platforms, Go's standard library, and the packages of the dashboard. Equal texts
+// appear once, below the names of all that share them. Its output depends on its input alone. It fails if a module has
+// no license file, or a package declares no license.
 //
 //	go run -C tools ./notices -root .. -platforms "linux-amd64 windows-amd64" -tags … -o NOTICES.txt ./cmd/coder ./cmd/coder-slim
 //
@@ -26,7 +27,8 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "root of the repository")
-	platforms := flag.String("platforms", "", "platforms of the programs, such as linux-amd64, with blanks between them")
+	platforms := flag.String("platforms", "",
+		"platforms of the programs, such as linux-amd64, with blanks between them")
 	tags := flag.String("tags", "", "build tags of the programs")
 	out := flag.String("o", "", "file to write; may be given as NAME.gz")
 	flag.Parse()
@@ -82,9 +84,11 @@ type module struct {
 // modules returns the modules of the packages that are linked on a platform, and the standard library.
 func modules(root, platform, tags string, packages []string) ([]work, error) {
 	system, processor, _ := strings.Cut(platform, "-")
-	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module,Standard", "-tags", tags}, packages...)...)
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Module,Standard", "-tags", tags},
+		packages...)...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+strings.Replace(processor, "armv7", "arm", 1))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system,
+		"GOARCH="+strings.Replace(processor, "armv7", "arm", 1))
 	cmd.Stderr = os.Stderr
 	listed, err := cmd.Output()
 	if err != nil {
@@ -222,7 +226,8 @@ func render(all []work) ([]byte, error) {
 		return cmp.Or(cmp.Compare(a.heading, b.heading), cmp.Compare(a.text, b.text))
 	})
 	var page bytes.Buffer
-	page.WriteString("codermesh contains the following software of others. Each text holds for what is named above it.\n")
+	page.WriteString("codermesh contains the following software of others. Each text holds for what is named above " +
+		"it.\n")
 	for _, e := range entries {
 		fmt.Fprintf(&page, "\n%s\n\n%s\n\n%s\n", strings.Repeat("=", 80), e.heading, e.text)
 	}

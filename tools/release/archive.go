@@ -19,7 +19,8 @@ type member struct {
 	mode       int64
 }
 
-// archives packs each program with its license and those of what it contains; the full program also with what a service needs.
+// archives packs each program with its license and those of what it contains; the full program also with what a service
+// needs.
 func (r *release) archives() error {
 	programs, err := r.list()
 	if err != nil {
@@ -71,7 +72,8 @@ func (r *release) tarball(w io.Writer, folder string, members []member) error {
 	archive := tar.NewWriter(packed)
 	for _, m := range members {
 		err := m.open(func(file io.Reader, size int64) error {
-			header := &tar.Header{Typeflag: tar.TypeReg, Name: folder + "/" + m.name, Size: size, Mode: m.mode, ModTime: r.time, Format: tar.FormatUSTAR}
+			header := &tar.Header{Typeflag: tar.TypeReg, Name: folder + "/" + m.name, Size: size, Mode: m.mode,
+				ModTime: r.time, Format: tar.FormatUSTAR}
 			if err := archive.WriteHeader(header); err != nil {
 				return err
 			}
@@ -92,7 +94,8 @@ func (r *release) zip(w io.Writer, folder string, members []member) error {
 	archive := zip.NewWriter(w)
 	for _, m := range members {
 		err := m.open(func(file io.Reader, _ int64) error {
-			to, err := archive.CreateHeader(&zip.FileHeader{Name: folder + "/" + m.name, Method: zip.Deflate, Modified: r.time})
+			to, err := archive.CreateHeader(&zip.FileHeader{Name: folder + "/" + m.name, Method: zip.Deflate,
+				Modified: r.time})
 			if err != nil {
 				return err
 			}

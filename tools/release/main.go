@@ -1,8 +1,9 @@
-// Command release assembles a release from built programs: archives, a bill of materials, release notes and signed checksums. Its output
-// depends on its input alone: no time, no order of a file system, no name of a machine.
+// Command release assembles a release from built programs: archives, a bill of materials, release notes and signed
+// checksums. Its output depends on its input alone: no time, no order of a file system, no name of a machine.
 //
-// It takes the folders of full and of slim programs, each named coder-<os>-<arch>, and the folder to write, which may already hold
-// packages. With -programs DIR it writes the signed list of the slim programs, which the full ones embed. With -new-key FILE it makes a key.
+// It takes the folders of full and of slim programs, each named coder-<os>-<arch>, and the folder to write, which may
+// already hold packages. With -programs DIR it writes the signed list of the slim programs, which the full ones embed.
+// With -new-key FILE it makes a key.
 package main
 
 import (
@@ -26,10 +27,12 @@ func main() {
 	flag.StringVar(&r.out, "out", "", "folder to write")
 	flag.StringVar(&r.root, "root", ".", "root of the repository")
 	var o options
-	flag.StringVar(&o.newKey, "new-key", "", "make a key: write the private key to this file, and the public key to FILE.pub")
+	flag.StringVar(&o.newKey, "new-key", "",
+		"make a key: write the private key to this file, and the public key to FILE.pub")
 	flag.StringVar(&o.programs, "programs", "", "write the signed list of the slim programs into this folder")
 	flag.StringVar(&o.passwordFile, "password-file", "", "file whose first line is the password of the private key")
-	flag.StringVar(&o.signature, "signature", "", "file with the signatures of the programs of a release to build again")
+	flag.StringVar(&o.signature, "signature", "",
+		"file with the signatures of the programs of a release to build again")
 	flag.Func("key", "file with a private key that signs the release; while keys change, two", func(path string) error {
 		o.keys = append(o.keys, path)
 		return nil
@@ -61,7 +64,8 @@ func (o *options) do(r *release) error {
 		return err
 	}
 	if !r.signer.signs() {
-		fmt.Fprintln(os.Stderr, "The release is not signed. RELEASE_KEY names the file of the private key that signs it.")
+		fmt.Fprintln(os.Stderr,
+			"The release is not signed. RELEASE_KEY names the file of the private key that signs it.")
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// notes writes what users notice, from the changelog, and the commits since the tag before, by area: their subjects are "area: change".
+// notes writes what users notice, from the changelog, and the commits since the tag before, by area: their subjects are
+// "area: change".
 func (r *release) notes() error {
 	own := "v" + r.version // Go ignores a tag with build metadata
 	head, err := r.git("rev-parse", "HEAD")
@@ -37,7 +38,9 @@ func (r *release) notes() error {
 		return fmt.Errorf("%s tells users nothing about %s: write the section \"## %[2]s\"", changelogName, r.version)
 	}
 	return r.create("RELEASE_NOTES.md", func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "# codermesh %s\n\n%s\n\nVerify downloads with `sha256sum --check --ignore-missing %s`.\n\n## Commits since %s\n%s",
+		_, err := fmt.Fprintf(w,
+			"# codermesh %s\n\n%s\n\nVerify downloads with `sha256sum --check --ignore-missing %s`.\n\n## Commits "+
+				"since %s\n%s",
 			r.version, summary, sumsName, since, changes(strings.Split(log, "\n")))
 		return err
 	})

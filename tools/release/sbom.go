@@ -16,8 +16,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials writes what the programs contain: the Go modules that are linked into any of them, as the programs themselves say,
-// and the packages of the dashboard, as its lock file says.
+// billOfMaterials writes what the programs contain: the Go modules that are linked into any of them, as the programs
+// themselves say, and the packages of the dashboard, as its lock file says.
 func (r *release) billOfMaterials() error {
 	programs, err := r.list()
 	if err != nil {
@@ -60,7 +60,8 @@ func add(all map[string]cyclonedx.Component, c cyclonedx.Component) { all[c.Pack
 // component names a package by its package URL (github.com/package-url/purl-spec).
 func component(kind, name, version string) cyclonedx.Component {
 	url := "pkg:" + kind + "/" + strings.ReplaceAll(name, "@", "%40") + "@" + strings.ReplaceAll(version, "+", "%2B")
-	return cyclonedx.Component{BOMRef: url, Type: cyclonedx.ComponentTypeLibrary, Name: name, Version: version, PackageURL: url}
+	return cyclonedx.Component{BOMRef: url, Type: cyclonedx.ComponentTypeLibrary, Name: name, Version: version,
+		PackageURL: url}
 }
 
 func goModule(module *debug.Module) cyclonedx.Component {

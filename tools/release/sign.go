@@ -24,8 +24,8 @@ import (
 const (
 	// programsName is the list of the slim programs that a server embeds, and serves at /bin.
 	programsName = "SHA256SUMS.release"
-	// signed follows a list's name. The file has a line for each key: an ECDSA signature on P-256 over the list's SHA-256, as ASN.1 in base64.
-	// "openssl dgst -sha256 -verify" reads it.
+	// signed follows a list's name. The file has a line for each key: an ECDSA signature on P-256 over the list's
+	// SHA-256, as ASN.1 in base64. "openssl dgst -sha256 -verify" reads it.
 	signed = ".sig"
 	// publicKey is where the tree has the key that its releases are signed with.
 	publicKey = "internal/releasekey/keys/release.pub"
@@ -49,7 +49,8 @@ func (s *signer) signs() bool { return len(s.keys) > 0 }
 func (s *signer) load(root, passwordFile, signature string, keys []string) error {
 	*s = signer{}
 	if len(keys) > 0 && signature != "" {
-		return errors.New("-key and -signature exclude each other: one signs a release, the other one builds a signed release again")
+		return errors.New("-key and -signature exclude each other: one signs a release, the other one builds a " +
+			"signed release again")
 	}
 	for _, path := range keys {
 		key, err := readKey(path, passwordFile)
@@ -88,7 +89,8 @@ func (s *signer) sign(list []byte) (string, error) {
 	var text strings.Builder
 	digest := sha256.Sum256(list)
 	for _, key := range s.keys {
-		signature, err := key.Sign(nil, digest[:], crypto.SHA256) // deterministic without a source of randomness: RFC 6979
+		// deterministic without a source of randomness: RFC 6979
+		signature, err := key.Sign(nil, digest[:], crypto.SHA256)
 		if err != nil {
 			return "", err
 		}
@@ -107,13 +109,15 @@ func (s *signer) check(list []byte, signatures string) error {
 			valid = valid || err == nil && ecdsa.VerifyASN1(key, digest[:], signature)
 		}
 		if !valid {
-			return fmt.Errorf("no signature is by the key in %s: sign with that key, or build the commit that was signed", publicKey)
+			return fmt.Errorf("no signature is by the key in %s: sign with that key, or build the commit that was "+
+				"signed", publicKey)
 		}
 	}
 	return nil
 }
 
-// programs writes the list of the slim programs and its signatures into a folder, under a name. It writes nothing into an unsigned release.
+// programs writes the list of the slim programs and its signatures into a folder, under a name. It writes nothing into
+// an unsigned release.
 func (r *release) programs(folder, name string) error {
 	paths, err := filepath.Glob(filepath.Join(r.cli, "coder-*")) // sorted by name
 	if err != nil {
@@ -156,7 +160,8 @@ func sums(paths []string) ([]byte, error) {
 	return list.Bytes(), nil
 }
 
-// newKey writes a new private key, which only its owner reads, and its public key beside it. A password encrypts the private key.
+// newKey writes a new private key, which only its owner reads, and its public key beside it. A password encrypts the
+// private key.
 func newKey(path, passwordFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -208,7 +213,9 @@ func readKey(path, passwordFile string) (*ecdsa.PrivateKey, error) {
 	}
 	if strings.HasPrefix(block.Type, "ENCRYPTED ") {
 		if passwordFile == "" {
-			return nil, errors.New("it is encrypted: name the file that holds its password with -password-file (RELEASE_PASSWORD_FILE)")
+			return nil,
+				errors.New("it is encrypted: name the file that holds its password with -password-file " +
+					"(RELEASE_PASSWORD_FILE)")
 		}
 		password, err := readPassword(passwordFile)
 		if err != nil {

@@ -4,7 +4,8 @@
 //	go tool gotestsum --jsonfile build/test/race.json -- -race ./...
 //	suite build/test/race.json
 //
-// Its arguments are logs in the format of `go test -json`. A log whose name begins with "race" is of a run with the race detector.
+// Its arguments are logs in the format of `go test -json`. A log whose name begins with "race" is of a run with the
+// race detector.
 package main
 
 import (
@@ -86,14 +87,16 @@ type skip struct{ test, reason string }
 
 // read reads the log of a run.
 func read(log io.Reader, race bool) ([]*run, error) {
-	all, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: log, IgnoreNonJSONOutputLines: true, Handler: silent{}})
+	all, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: log, IgnoreNonJSONOutputLines: true,
+		Handler: silent{}})
 	if err != nil {
 		return nil, err
 	}
 	var runs []*run
 	for _, name := range all.Packages() {
 		p := all.Package(name)
-		r := &run{name: strings.TrimPrefix(name, module), race: race, took: p.Elapsed(), tests: p.TestCases(), broken: p.Result() == testjson.ActionFail}
+		r := &run{name: strings.TrimPrefix(name, module), race: race, took: p.Elapsed(), tests: p.TestCases(),
+			broken: p.Result() == testjson.ActionFail}
 		for _, t := range p.Skipped {
 			r.skipped = append(r.skipped, skip{string(t.Test), reason(p.OutputLines(t))})
 		}

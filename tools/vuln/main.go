@@ -1,10 +1,11 @@
-// Command vuln looks for known vulnerabilities in what the packages of a module call, with govulncheck's analysis. It takes them from the Go
-// project's database in the version that go.mod pins, so that the same sources give the same result at every time and without a network.
+// Command vuln looks for known vulnerabilities in what the packages of a module call, with govulncheck's analysis. It
+// takes them from the Go project's database in the version that go.mod pins, so that the same sources give the same
+// result at every time and without a network.
 //
 //	vuln [-C folder] [-tags list] [-standard] package...
 //
-// It prints a line for each vulnerability, and exits with 1 if a package calls one of a module. Those of the standard library depend on the
-// Go that is installed, not on the sources: they count with -standard only, which releases set.
+// It prints a line for each vulnerability, and exits with 1 if a package calls one of a module. Those of the standard
+// library depend on the Go that is installed, not on the sources: they count with -standard only, which releases set.
 package main
 
 import (
@@ -59,7 +60,9 @@ func report(w io.Writer, found []finding, standard bool) bool {
 		fmt.Fprintf(w, "\n  https://pkg.go.dev/vuln/%s\n", f.ID)
 	}
 	if older > 0 {
-		fmt.Fprintf(w, "Known vulnerabilities in the standard library of the installed Go: %d. Releases are built with another, see the Makefile.\n", older)
+		fmt.Fprintf(w,
+			"Known vulnerabilities in the standard library of the installed Go: %d. Releases are built with another, "+
+				"see the Makefile.\n", older)
 	}
 	return good
 }
@@ -81,7 +84,8 @@ func check(ctx context.Context, folder, tags string, packages []string) (found [
 	if err := write(database, source); err != nil {
 		return nil, err
 	}
-	c := scan.Command(ctx, append([]string{"-C", folder, "-tags", tags, "-format", "json", "-db", "file://" + database}, packages...)...)
+	c := scan.Command(ctx, append([]string{"-C", folder, "-tags", tags, "-format", "json", "-db", "file://" + database},
+		packages...)...)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, os.Stderr
 	if err := errors.Join(c.Start(), c.Wait()); err != nil {
@@ -90,8 +94,8 @@ func check(ctx context.Context, folder, tags string, packages []string) (found [
 	return parse(&out)
 }
 
-// message is the part that matters of what govulncheck writes with -format json. Its trace leads from the vulnerable symbol to its caller; the
-// first element of one that no package calls has no function.
+// message is the part that matters of what govulncheck writes with -format json. Its trace leads from the vulnerable
+// symbol to its caller; the first element of one that no package calls has no function.
 type message struct {
 	Finding *struct {
 		OSV   string `json:"osv"`
@@ -121,7 +125,8 @@ func parse(r io.Reader) ([]finding, error) {
 			return nil, fmt.Errorf("read findings: %w", err)
 		}
 		f := m.Finding
-		if f == nil || len(f.Trace) == 0 || f.Trace[0].Function == "" || slices.ContainsFunc(found, func(have finding) bool { return have.ID == f.OSV }) {
+		if f == nil || len(f.Trace) == 0 || f.Trace[0].Function == "" ||
+			slices.ContainsFunc(found, func(have finding) bool { return have.ID == f.OSV }) {
 			continue
 		}
 		bad, caller := f.Trace[0], f.Trace[len(f.Trace)-1]
@@ -137,7 +142,8 @@ func parse(r io.Reader) ([]finding, error) {
 	}
 }
 
-// reports returns the folder of the pinned database's reports, in the OSV format. It downloads them first if they are missing.
+// reports returns the folder of the pinned database's reports, in the OSV format. It downloads them first if they are
+// missing.
 func reports(ctx context.Context) (string, error) {
 	c := exec.CommandContext(ctx, "go", "mod", "download", "-json", databaseModule)
 	c.Stderr = os.Stderr
@@ -149,7 +155,8 @@ func reports(ctx context.Context) (string, error) {
 	return filepath.Join(module.Dir, "data", "osv"), nil
 }
 
-// entry is the part of an OSV report that the index of a database repeats. The format is described at https://go.dev/doc/security/vuln/database.
+// entry is the part of an OSV report that the index of a database repeats. The format is described at
+// https://go.dev/doc/security/vuln/database.
 type entry struct {
 	ID        string     `json:"id"`
 	Modified  time.Time  `json:"modified"`
