@@ -1,12 +1,13 @@
-// Package coderd assembles the server: it creates the services, connects them, and starts and stops them in order. It contains
-// no logic of its own.
+// Package coderd assembles the server: it creates the services, connects them, and starts and stops them in order. It
+// contains no logic of its own.
 //
 // Services are layered and know only the layers below them: docs/architecture.md draws the layers, and internal/layout
 // enforces them.
 //
-// A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know as an
-// interface of its own with the few methods that it calls. Only the mesh is completed afterwards, by Bind, because it asks what stands
-// upon it: who an agent is, and who takes the jobs of a provisioner that lost its access. New is the one place where that is seen.
+// A service is given what it needs by New, in its Options: one that it may import as it is, one that it must not know
+// as an interface of its own with the few methods that it calls. Only the mesh is completed afterwards, by Bind,
+// because it asks what stands upon it: who an agent is, and who takes the jobs of a provisioner that lost its access.
+// New is the one place where that is seen.
 package coderd
 
 import (
@@ -65,13 +66,15 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 )
 
-// Options are what a server is made of. Its owner opens the database and the listeners, and closes the database after Stop.
+// Options are what a server is made of. Its owner opens the database and the listeners, and closes the database after
+// Stop.
 type Options struct {
 	Logger *slog.Logger
 	DB     *database.DB
 	// AccessURL is how users and workspaces reach the server.
 	AccessURL *url.URL
-	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's default. Empty: none.
+	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's
+	// default. Empty: none.
 	WildcardHost string
 	// NoPathApps refuses apps by path.
 	NoPathApps bool
@@ -79,7 +82,8 @@ type Options struct {
 	Evaluate func(context.Context, templates.Question) (templates.Answer, error)
 	// HTTP serves plain HTTP and TLS serves HTTPS. One may be nil.
 	HTTP, TLS net.Listener
-	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach it.
+	// SSH serves stock SSH clients. Nil: there is no SSH gateway. SSHAccess is the host and port at which users reach
+	// it.
 	SSH       net.Listener
 	SSHAccess string
 	// SSHNoAutostart keeps the gateway from starting stopped workspaces for their owners.
@@ -88,31 +92,36 @@ type Options struct {
 	MaxSSHKeyLifetime time.Duration
 	// SSHKeyRegions are the region proxies at which a new SSH key may sign in, unless its user says otherwise.
 	SSHKeyRegions []string
-	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard gateway. WireGuardAccess is the host
-	// and port at which devices reach it.
+	// WireGuardAddress is the UDP address to serve devices with a WireGuard app on. Empty: there is no WireGuard
+	// gateway. WireGuardAccess is the host and port at which devices reach it.
 	WireGuardAddress, WireGuardAccess string
-	// Resolvers returns the name servers for devices' questions about names outside of the mesh. Nil: those of the machine.
+	// Resolvers returns the name servers for devices' questions about names outside of the mesh. Nil: those of the
+	// machine.
 	Resolvers func() ([]string, error)
 	// WireGuardNoDNSForward keeps the gateway from asking the server's resolvers about names outside of the mesh.
 	WireGuardNoDNSForward bool
 	// MaxDeviceLifetime is the longest time that a device may connect. 0 means devices.DefaultMaxLifetime.
 	MaxDeviceLifetime time.Duration
-	// ReplicaURL is where the deployment's other servers reach this one, and no other. Nil means the address of HTTP, or of TLS without it.
+	// ReplicaURL is where the deployment's other servers reach this one, and no other. Nil means the address of HTTP,
+	// or of TLS without it.
 	ReplicaURL *url.URL
-	// DrainDelay is how long Stop keeps serving new connections while /healthz reports that the server is draining, so that a load balancer
-	// notices. It applies only if the deployment has other servers.
+	// DrainDelay is how long Stop keeps serving new connections while /healthz reports that the server is draining, so
+	// that a load balancer notices. It applies only if the deployment has other servers.
 	DrainDelay time.Duration
-	// STUNAddress is the UDP address that answers STUN. Empty: mesh.DefaultSTUNAddress, or any free port if that is taken. "off": none.
+	// STUNAddress is the UDP address that answers STUN. Empty: mesh.DefaultSTUNAddress, or any free port if that is
+	// taken. "off": none.
 	STUNAddress string
 	// CacheDir keeps what can be made again: unpacked binaries.
 	CacheDir string
 	// StateDir keeps the journals of the built-in provisioners.
 	StateDir string
-	// SlowDatabase is how long a round trip to the database may take before the health report warns. 0 means health.DefaultSlowDatabase.
+	// SlowDatabase is how long a round trip to the database may take before the health report warns. 0 means
+	// health.DefaultSlowDatabase.
 	SlowDatabase time.Duration
 	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
 	Executors []job.Executor
-	// Concerns are what the health report tells about the confinement of the built-in provisioners' templates, as sentences.
+	// Concerns are what the health report tells about the confinement of the built-in provisioners' templates, as
+	// sentences.
 	Concerns []string
 	// ProvisionerPSK lets external provisioners join. Empty: none by that way.
 	ProvisionerPSK secret.Token
@@ -133,11 +142,13 @@ type Options struct {
 	// OIDC and GitHub are the identity providers that users sign in at; nil for none.
 	OIDC   *signin.OIDC
 	GitHub *signin.GitHub
-	// ClaimSync says which claims decide about organizations, groups and roles, until settings replace it. The zero value syncs nothing.
+	// ClaimSync says which claims decide about organizations, groups and roles, until settings replace it. The zero
+	// value syncs nothing.
 	ClaimSync idpsync.Initial
 	// OnlyOwnersUsePasswords refuses the passwords of all others.
 	OnlyOwnersUsePasswords bool
-	// Mailer sends one-time passcodes. Nil: the mail of Notifications does, if there is one; else users cannot reset their passwords.
+	// Mailer sends one-time passcodes. Nil: the mail of Notifications does, if there is one; else users cannot reset
+	// their passwords.
 	Mailer signin.Mailer
 	// Notifications says how users are notified. The zero value means in their inboxes only.
 	Notifications notifications.Config
@@ -157,14 +168,16 @@ type Options struct {
 	TrustedHosts []string
 	// Certified reports whether the server holds a certificate for a name. Nil: for none.
 	Certified func(name string) bool
-	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. 0: no limit.
+	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. 0: no
+	// limit.
 	RequestsPerMinute int
 	// Transport keeps browsers on HTTPS. RedirectPages sends browsers from other addresses to AccessURL.
 	Transport     httpapi.Transport
 	RedirectPages bool
 	// Challenges answers certificate authorities before any other handler sees the request. Nil: none do.
 	Challenges func(next http.Handler) http.Handler
-	// QuietHours are those of users without their own: a daily schedule with one time. Empty means policy.DefaultQuietHours.
+	// QuietHours are those of users without their own: a daily schedule with one time. Empty means
+	// policy.DefaultQuietHours.
 	QuietHours string
 	// FixedQuietHours denies users their own quiet hours.
 	FixedQuietHours bool
@@ -176,12 +189,13 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Tracer records requests and jobs. Nil records nothing.
 	Tracer trace.TracerProvider
-	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records and counts them.
+	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server
+	// records and counts them.
 	StrictAudit bool
 }
 
-// Services are the parts of a server, each given what it needs by New. Programs reach them over HTTP and over the mesh; tests may also
-// call one directly.
+// Services are the parts of a server, each given what it needs by New. Programs reach them over HTTP and over the mesh;
+// tests may also call one directly.
 type Services struct {
 	PubSub        *pubsub.Postgres
 	Users         *users.Service
@@ -212,7 +226,8 @@ type Services struct {
 	Audit         *audit.Service
 	Notifications *notifications.Service
 	Webhooks      *webhooks.Service
-	// Mux has every route of the API and the dashboard. Handler is what listeners serve: it also answers on the hosts of apps.
+	// Mux has every route of the API and the dashboard. Handler is what listeners serve: it also answers on the hosts
+	// of apps.
 	Mux     *httpapi.Mux
 	Handler http.Handler
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// shown is an agent with what the database says of it: the functions agent_status and agent_problem (migration 103) define both.
+// shown is an agent with what the database says of it: the functions agent_status and agent_problem (migration 103)
+// define both.
 type shown = dbsqlc.ListAgentsOfResourcesRow
 
 // What agent_problem returns, and contested, which the coordinator knows.
@@ -23,8 +24,8 @@ const (
 	problemShutdown     = "shutdown"
 )
 
-// health returns the diagnosis of an agent: whether a person has to act, why, and what to do. scripts are the agent's; contested means that
-// another process has its token.
+// health returns the diagnosis of an agent: whether a person has to act, why, and what to do. scripts are the agent's;
+// contested means that another process has its token.
 func health(a shown, scripts []dbsqlc.WorkspaceAgentScript, accessURL string, contested bool) sdk.AgentHealth {
 	problem := a.Problem
 	if contested && problem != problemOff && problem != problemStartup && problem != problemTimeout {
@@ -57,7 +58,8 @@ func health(a shown, scripts []dbsqlc.WorkspaceAgentScript, accessURL string, co
 			". If it does not, restart the workspace."
 	case problemScripts:
 		reason = failedScripts(scripts)
-		remedy = "Read the startup log, correct the script or its parameters in the template, and restart the workspace."
+		remedy = "Read the startup log, correct the script or its parameters in the template, and restart the " +
+			"workspace."
 	case problemShutdown:
 		reason = "agent is shutting down"
 	default: // a newer server's, during an upgrade

@@ -1,6 +1,6 @@
-// Package reference owns the description of the HTTP API: an OpenAPI document and a page that shows it. The routes and their permissions
-// come from the running server, so that no route is missing; what each reads and answers was found in the source (tools/apigen). It
-// must not know the services.
+// Package reference owns the description of the HTTP API: an OpenAPI document and a page that shows it. The routes and
+// their permissions come from the running server, so that no route is missing; what each reads and answers was found in
+// the source (tools/apigen). It must not know the services.
 package reference
 
 import (
@@ -42,7 +42,8 @@ func New(list func() []httpapi.Route) *Service {
 	return &Service{made: sync.OnceValues(func() (rendered, error) { return render(list()) })}
 }
 
-// Routes registers the document and the page. Both are the same for every server of this version, so anybody may read them.
+// Routes registers the document and the page. Both are the same for every server of this version, so anybody may read
+// them.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	for _, path := range []string{"/api/v2/openapi.json", "/swagger/doc.json"} {
 		mux.Handle("GET "+path, rbac.Public, s.document)
@@ -136,7 +137,8 @@ type Document struct {
 
 var wildcard = lazyregexp.New(`\{([a-z_A-Z]+)(?:\.\.\.)?\}`)
 
-// Describe returns the document of the API's routes. Other paths of the server (the dashboard, binaries, apps) are not part of the API.
+// Describe returns the document of the API's routes. Other paths of the server (the dashboard, binaries, apps) are not
+// part of the API.
 func Describe(routes []httpapi.Route) (Document, error) {
 	var source found
 	if err := json.Unmarshal(generated, &source); err != nil {

@@ -1,5 +1,5 @@
-// Package signed creates and verifies short-lived tokens. They are signed with the deployment's key, not encrypted, and every
-// server of the deployment can verify them without the database. The package does not interpret their contents.
+// Package signed creates and verifies short-lived tokens. They are signed with the deployment's key, not encrypted, and
+// every server of the deployment can verify them without the database. The package does not interpret their contents.
 package signed
 
 import (
@@ -23,8 +23,9 @@ const setting = "signing_key"
 
 const keyLength = 32
 
-// Leeway is how much longer a token is accepted than its lifetime says: the clock of the server that signed it may be a minute ahead of or
-// behind the database's (package replicas), and that of the server that verifies it a minute the other way.
+// Leeway is how much longer a token is accepted than its lifetime says: the clock of the server that signed it may be a
+// minute ahead of or behind the database's (package replicas), and that of the server that verifies it a minute the
+// other way.
 const Leeway = 2 * time.Minute
 
 // ErrInvalid reports that this deployment did not issue the token for this purpose, or that it has expired.
@@ -61,7 +62,8 @@ type envelope struct {
 	Data    json.RawMessage `json:"d"`
 }
 
-// Sign returns a token that contains v, for one purpose and a lifetime, which Verify prolongs by Leeway. It fails only if JSON cannot encode v.
+// Sign returns a token that contains v, for one purpose and a lifetime, which Verify prolongs by Leeway. It fails only
+// if JSON cannot encode v.
 func (s *Signer) Sign(purpose string, v any, lifetime time.Duration) (secret.Token, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -73,7 +75,8 @@ func (s *Signer) Sign(purpose string, v any, lifetime time.Duration) (secret.Tok
 // Verify decodes a token's content into v. The error is ErrInvalid, whatever is wrong.
 func (s *Signer) Verify(purpose string, token secret.Token, v any) error {
 	var e envelope
-	if signedtoken.Verify(s.key, purpose, token, &e) != nil || time.Now().Add(-Leeway).Unix() >= e.Expires || json.Unmarshal(e.Data, v) != nil {
+	if signedtoken.Verify(s.key, purpose, token, &e) != nil || time.Now().Add(-Leeway).Unix() >= e.Expires ||
+		json.Unmarshal(e.Data, v) != nil {
 		return ErrInvalid
 	}
 	return nil
