@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -129,12 +130,21 @@ type fleets map[uuid.UUID]fleet
 
 // daemons reads the daemons of the jobs' organizations.
 func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.ProvisionerJob) (fleets, error) {
-	all := fleets{}
+	all, loaded := fleets{}, map[uuid.UUID]bool{} // daemons that run a job
+	if slices.ContainsFunc(jobs, func(job dbsqlc.ProvisionerJob) bool { return job.Status == statusPending }) {
+		loads, err := q.ListWorkerLoads(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("count the jobs of provisioners: %w", err)
+		}
+		for _, load := range loads {
+			loaded[load.WorkerID] = true
+		}
+	}
 	for _, job := range jobs {
 		if _, ok := all[job.OrganizationID]; ok {
 			continue
 		}
-		f, err := s.fleet(ctx, q, job.OrganizationID)
+		f, err := s.fleet(ctx, q, job.OrganizationID, loaded)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +153,7 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 	return all, nil
 }
 
-func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID) (fleet, error) {
+func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, loaded map[uuid.UUID]bool) (fleet, error) {
 	f := fleet{names: map[uuid.UUID]string{}, builtIn: map[uuid.UUID]bool{}}
 	rows, err := q.ListProvisioners(ctx, organization)
 	if err != nil {
@@ -159,17 +169,20 @@ func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uui
 			f.offline = append(f.offline, candidate{name: row.Name, tags: tags, seen: row.LastSeenAt})
 			continue
 		}
-		f.online = append(f.online, candidate{id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID)})
+		f.online = append(f.online, candidate{id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID, loaded[row.ID])})
 	}
 	return f, nil
 }
 
-// busy reports whether a daemon has no free slot. A daemon connected to another replica counts as idle.
-func (s *Service) busy(id uuid.UUID) bool {
+// busy reports whether a daemon has no free slot. Only the server that a daemon is connected to knows its slots: at another one it counts as
+// busy if it is loaded, which means that it runs a job, because it would take a job that waits for longer than a moment.
+func (s *Service) busy(id uuid.UUID, loaded bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.sessions[id]
-	return x != nil && x.slots == 0
+	if x := s.sessions[id]; x != nil {
+		return x.slots == 0
+	}
+	return loaded
 }
 
 func decodeTags(data []byte) (map[string]string, error) {

@@ -95,7 +95,11 @@ func whyNoDaemon(job map[string]string, online []candidate, position int) string
 		if slices.ContainsFunc(matching, func(c candidate) bool { return !c.busy }) {
 			return ""
 		}
-		return fmt.Sprintf("All %d matching provisioners are busy; position %d in the queue.", len(matching), position)
+		which := "The matching provisioner is"
+		if len(matching) > 1 {
+			which = fmt.Sprintf("All %d matching provisioners are", len(matching))
+		}
+		return fmt.Sprintf("%s busy; position %d in the queue.", which, position)
 	}
 	if job[jobtags.Scope] == jobtags.User {
 		if !slices.ContainsFunc(online, func(c candidate) bool { return c.tags[jobtags.Owner] == job[jobtags.Owner] }) {

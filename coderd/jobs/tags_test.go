@@ -5,10 +5,12 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
@@ -174,7 +176,7 @@ func TestWaitingReason(t *testing.T) {
 	defer close(gate)
 	w.await(plain, "running")
 	second, third := w.insert(nil), w.insert(nil)
-	check(second, "All 1 matching provisioners are busy; position 1 in the queue.")
+	check(second, "The matching provisioner is busy; position 1 in the queue.")
 	remedy(second, "") // waiting is enough
 	shown, err := w.service.JSON(t.Context(), w.DB.Queries, third, plain)
 	if err != nil {
@@ -197,4 +199,34 @@ func TestWaitingReason(t *testing.T) {
 		t.Errorf("matched for no tags: %+v", m)
 	}
 
+}
+
+// TestBusyAtAnotherServer: a job that waits for a daemon of another server says so, with its place, at every server.
+func TestBusyAtAnotherServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(o *jobs.Options) { o.Heartbeat = time.Hour }) // none is late on a busy machine
+	there := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "there"})
+	w.insert(nil)
+	other := jobs.New(w.opts)
+	other.Handle(kind, recorder{w})
+	if err := other.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+	reason := func(s *jobs.Service, id uuid.UUID) string {
+		t.Helper()
+		shown, err := s.JSON(t.Context(), w.DB.Queries, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shown[id].WaitingReason
+	}
+	there.accept()
+	second := w.insert(nil)
+	const want = "The matching provisioner is busy; position 1 in the queue."
+	for name, server := range map[string]*jobs.Service{"the daemon's": w.service, "another": other} {
+		if got := reason(server, second); got != want {
+			t.Errorf("%s server says %q, want %q", name, got, want)
+		}
+	}
 }
