@@ -4,6 +4,7 @@ import { lazy, Suspense, useEffect, useRef } from "react";
 import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
 import { usePathname } from "wouter/use-browser-location";
 import { Boundary } from "~/components/shell/boundary";
+import { ConnectionNote } from "~/components/shell/connection-note";
 import { Shell } from "~/components/shell/shell";
 import { Empty } from "~/components/ui/empty";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -74,19 +75,29 @@ export function App() {
 function SignedIn() {
   const [path] = useLocation();
   const search = useSearch();
-  const { session } = useLink();
+  const { session, server } = useLink();
   const me = useQuery(queries.me());
   const back = path + (search && `?${search}`) + location.hash;
   if (session === "ended" || (me.error instanceof ApiError && me.error.status === 401))
     return <Redirect to={paths.login(back)} replace />;
   if (me.data) return <Inside me={me.data} />;
-  if (me.error)
-    return (
-      <div className="mx-auto max-w-lg p-8">
-        <ErrorNote error={me.error} />
-      </div>
-    );
-  return <Loading what="page" />;
+  return (
+    <>
+      <ConnectionNote />
+      {server === "unable" && path === "/health" ? (
+        // The server knows for a while who may read the report, also without its database.
+        <main>
+          <Health />
+        </main>
+      ) : me.error ? (
+        <div className="mx-auto max-w-lg p-8">
+          <ErrorNote error={me.error} />
+        </div>
+      ) : (
+        <Loading what="page" />
+      )}
+    </>
+  );
 }
 
 function Inside({ me }: { me: User }) {

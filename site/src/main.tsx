@@ -12,8 +12,10 @@ const client = new QueryClient({
       // The event stream announces changes, so cached answers stay fresh until then.
       staleTime: Infinity,
       refetchOnWindowFocus: false,
-      // An answer is final. Retry only when there was none.
-      retry: (count, err) => err instanceof ApiError && (err.status === 0 || err.status >= 502) && count < 10,
+      // An answer is final. Retry only when there was none. ConnectionNote has everything asked again that gave up
+      // because the server did not serve.
+      retry: (count, err) =>
+        err instanceof ApiError && (err.status === 0 || err.status >= 502) && count < (err.lost || err.away ? 5 : 10),
       retryDelay,
       networkMode: "always",
     },

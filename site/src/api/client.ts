@@ -7,6 +7,7 @@ export class ApiError extends Error {
   readonly detail: string;
   readonly validations: { field: string; detail: string }[];
   lost = false; // whether the server got the request is unknown
+  away = false; // the database does not answer
 
   constructor(status: number, message: string, detail = "", validations: { field: string; detail: string }[] = []) {
     super(message);
@@ -17,19 +18,21 @@ export class ApiError extends Error {
 }
 
 // The state of the connection: "ended" means that the session is no longer valid, "lost" that the server does not
-// answer.
+// answer, "unable" that it answers, but cannot serve now.
 interface Link {
   session: "unknown" | "ended";
   why: string; // the server ended the session; "" if it gave no reason
-  server: "ok" | "lost";
+  server: "ok" | "lost" | "unable";
+  trouble: string; // why the server is unable
 }
 
-let link: Link = { session: "unknown", why: "", server: "ok" };
+let link: Link = { session: "unknown", why: "", server: "ok", trouble: "" };
 const listeners = new Set<() => void>();
 
 export function setLink(change: Partial<Link>) {
   const next = { ...link, ...change };
-  if (next.session === link.session && next.why === link.why && next.server === link.server) return;
+  if (next.server !== "unable") next.trouble = "";
+  if ((Object.keys(next) as (keyof Link)[]).every((key) => next[key] === link[key])) return;
   link = next;
   for (const listener of listeners) listener();
 }
@@ -46,6 +49,9 @@ export function useLink(): Link {
 
 // What begins the server's message if it ended the session for a reason that the user must know.
 const endedBecause = "The session has ended: ";
+
+// The reason of errors while the database does not answer.
+const databaseAway = "database_unreachable";
 
 const timeout = 60_000; // ms, as the command line allows
 const transferTimeout = 15 * 60_000; // ms, one file
@@ -142,7 +148,12 @@ async function call({ method, path, given = {}, key }: Call): Promise<Response> 
     const message = String(answer?.message ?? "");
     setLink({ session: "ended", ...(message.startsWith(endedBecause) && { why: message }) });
   }
-  if (answer?.message) throw new ApiError(response.status, answer.message, answer.detail, answer.validations);
+  if (answer?.message) {
+    const err = new ApiError(response.status, answer.message, answer.detail, answer.validations);
+    err.away = answer.reason === databaseAway;
+    if (err.away) setLink({ server: "unable", trouble: err.message });
+    throw err;
+  }
   const message = `The server returned status ${response.status}.`;
   if (response.status >= 502 && response.status <= 504) {
     // From a proxy: a server gives a reason.
@@ -156,6 +167,17 @@ async function call({ method, path, given = {}, key }: Call): Promise<Response> 
 // get reads something: get("users/{user}", { user }).
 export async function get<P extends Path>(path: P, ...[given]: Reading<P>): Promise<Answer<`GET ${P}`>> {
   return (await (await call({ method: "GET", path, given })).json()) as Answer<`GET ${P}`>;
+}
+
+// probe finds out whether the server serves.
+export async function probe(): Promise<void> {
+  try {
+    await get("users/{user}", { user: "me" });
+    setLink({ server: "ok" });
+  } catch (err) {
+    if (!(err instanceof ApiError) || err.lost || err.away) return; // the link says so
+    setLink(err.status === 503 ? { server: "unable", trouble: err.message } : { server: "ok" });
+  }
 }
 
 export async function getBytes<P extends Path>(path: P, ...[given]: Reading<P>): Promise<Uint8Array> {

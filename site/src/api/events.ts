@@ -1,7 +1,7 @@
 // The event stream. Events name what changed and carry no content: queries on screen are refetched.
 import { useEffect } from "react";
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
-import { address, type ApiError, get, retryDelay, setLink } from "./client";
+import { address, probe, retryDelay, setLink } from "./client";
 import type { EventKind } from "./types";
 
 type Kind = Exclude<EventKind, "ready" | "reset">;
@@ -54,17 +54,9 @@ function follow(client: QueryClient): () => void {
     source.onerror = () => {
       source?.close();
       timer = setTimeout(open, retryDelay(tries++));
-      if (tries > 1) void probe();
+      if (tries > 1) void probe(); // an EventSource gives no reason for its end
     };
   };
-
-  // An EventSource gives no reason for its end: the server may be down or the session may have ended.
-  const probe = () =>
-    get("users/{user}", { user: "me" }).then(
-      () => setLink({ server: "ok" }),
-      (err: ApiError) =>
-        setLink({ server: err.status === 0 || (err.status >= 502 && err.status <= 504) ? "lost" : "ok" }),
-    );
 
   // A tab that wakes up reconnects at once.
   const wake = () => {

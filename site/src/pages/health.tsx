@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { CircleAlert, CircleCheck, RefreshCw, TriangleAlert } from "lucide-react";
 import { lazy } from "react";
 import { send } from "~/api/client";
-import { queries } from "~/api/queries";
+import { measured, queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
 import { Servers } from "~/components/admin/servers";
 import { Ago } from "~/components/ui/ago";
@@ -36,7 +36,7 @@ export default function Health({ regions }: { regions?: boolean }) {
 
 function Report() {
   useTitle("Health");
-  const health = useQuery(queries.health());
+  const health = useQuery(measured(queries.health(), 10_000));
   const wrong = health.data?.sections.filter((s) => s.severity !== "ok" && !s.dismissed).length ?? 0;
   const verdict = wrong === 0 ? "All checks passed" : `${plural(wrong, "check needs", "checks need")} attention`;
   return (

@@ -4,6 +4,7 @@ import { Redirect, useLocation, useSearch } from "wouter";
 import { send, setLink, useLink } from "~/api/client";
 import { queries } from "~/api/queries";
 import type { AuthMethods } from "~/api/types";
+import { ConnectionNote } from "~/components/shell/connection-note";
 import { Front } from "~/components/shell/front";
 import { Button, buttonClass } from "~/components/ui/button";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -63,30 +64,33 @@ export default function Login() {
     </Form>
   );
   return (
-    <Front title={`Sign in to ${look?.application_name ?? "codermesh"}`}>
-      <div className="flex flex-col gap-4">
-        {why && !login.error && <Note tone="warn">{why}</Note>}
-        {methods.data && elsewhere && (
-          <>
-            <Providers methods={methods.data} back={back} />
-            <hr className="border-line" />
-          </>
-        )}
-        {onlyOwners ? (
-          <details>
-            <summary className="cursor-pointer text-muted">Sign in with a password (owners only)</summary>
-            <div className="mt-3">{form}</div>
-          </details>
-        ) : (
-          form
-        )}
-        {!onlyOwners && (
-          <a className="text-center text-[13px] text-muted underline" href={paths.forgot}>
-            Forgot your password?
-          </a>
-        )}
-      </div>
-    </Front>
+    <>
+      <ConnectionNote />
+      <Front title={`Sign in to ${look?.application_name ?? "codermesh"}`}>
+        <div className="flex flex-col gap-4">
+          {why && !login.error && <Note tone="warn">{why}</Note>}
+          {methods.data && elsewhere && (
+            <>
+              <Providers methods={methods.data} back={back} />
+              <hr className="border-line" />
+            </>
+          )}
+          {onlyOwners ? (
+            <details>
+              <summary className="cursor-pointer text-muted">Sign in with a password (owners only)</summary>
+              <div className="mt-3">{form}</div>
+            </details>
+          ) : (
+            form
+          )}
+          {!onlyOwners && (
+            <a className="text-center text-[13px] text-muted underline" href={paths.forgot}>
+              Forgot your password?
+            </a>
+          )}
+        </div>
+      </Front>
+    </>
   );
 }
 

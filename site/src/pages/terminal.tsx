@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useId, useRef, useState } from "react";
 import { gone, queries } from "~/api/queries";
 import type { WorkspaceAgent } from "~/api/types";
+import { ConnectionNote } from "~/components/shell/connection-note";
 import { TerminalBar } from "~/components/terminal/bar";
 import { KeyRow } from "~/components/terminal/key-row";
 import { connecting, TerminalPane } from "~/components/terminal/pane";
@@ -47,9 +48,12 @@ export default function TerminalPage({
     );
   if (!workspace.data)
     return (
-      <div className="p-4">
-        <Pending query={workspace} what="terminal" />
-      </div>
+      <>
+        <ConnectionNote />
+        <div className="p-4">
+          <Pending query={workspace} what="terminal" />
+        </div>
+      </>
     );
   const { latest_build: build } = workspace.data;
   const found = agentNamed(build, agent);

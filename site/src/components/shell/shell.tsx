@@ -11,20 +11,10 @@ import {
   Moon,
   Search,
   Sun,
-  WifiOff,
 } from "lucide-react";
-import {
-  type FunctionComponent,
-  lazy,
-  type ReactNode,
-  Suspense,
-  useCallback,
-  useEffect,
-  useRef,
-  useState,
-} from "react";
+import { type FunctionComponent, lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
-import { send, setLink, useLink } from "~/api/client";
+import { ApiError, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { Avatar } from "~/components/ui/avatar";
 import { cx } from "~/components/ui/cx";
@@ -38,6 +28,7 @@ import { useAnnounced } from "~/lib/hooks";
 import { dialogIsOpen, shortcutOf } from "~/lib/keys";
 import { paths } from "~/lib/path";
 import { toast } from "~/lib/toasts";
+import { ConnectionNote } from "./connection-note";
 import { InboxMenu } from "./inbox";
 import type { PaletteProps } from "./palette";
 
@@ -293,7 +284,13 @@ function UserMenu() {
   const administers = useAdministers();
   const client = useQueryClient();
   const signOut = async () => {
-    await send("POST users/logout").catch(() => undefined); // the session may have ended already
+    try {
+      await send("POST users/logout");
+    } catch (err) {
+      // A session that has ended is no reason to stay; one that goes on must not look as if it had ended.
+      if (!(err instanceof ApiError) || err.status !== 401)
+        return toast({ tone: "bad", text: `You are still signed in. ${(err as Error).message}` });
+    }
     client.clear();
     location.assign("/login");
   };
@@ -331,34 +328,5 @@ function UserMenu() {
       <Separator />
       <MenuLabel>{info.data?.version ?? "codermesh"}</MenuLabel>
     </Menu>
-  );
-}
-
-// ConnectionNote shows that the server is unreachable. It polls until the server answers, then refreshes everything on
-// screen.
-function ConnectionNote() {
-  const { server } = useLink();
-  const client = useQueryClient();
-  const was = useRef(server);
-  useEffect(() => {
-    if (was.current === "lost" && server === "ok") void client.invalidateQueries();
-    was.current = server;
-    if (server === "ok") return;
-    const timer = setInterval(() => {
-      fetch("/healthz", { cache: "no-store" }).then(
-        (r) => r.ok && setLink({ server: "ok" }),
-        () => undefined,
-      );
-    }, 1000);
-    return () => clearInterval(timer);
-  }, [server, client]);
-  if (server === "ok") return null;
-  return (
-    <div
-      role="alert"
-      className="sticky top-12 z-20 flex items-center justify-center gap-2 bg-warn-soft px-3 py-1.5 text-warn"
-    >
-      <WifiOff className="size-4" aria-hidden /> Cannot reach the server. Data may be out of date. Reconnecting…
-    </div>
   );
 }
