@@ -6,7 +6,7 @@ import { Unicode11Addon } from "@xterm/addon-unicode11";
 import { WebLinksAddon } from "@xterm/addon-web-links";
 import { type IDisposable, type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
-import { address, retryDelay, send, socket } from "~/api/client";
+import { address, get, retryDelay, send, socket } from "~/api/client";
 import type { Region } from "./region";
 import { terminalPlace } from "./regions";
 import { type Command, commandOf } from "./terminal-keys";
@@ -170,6 +170,7 @@ export interface Report {
 }
 
 const regionTimeout = 3000; // ms, until a region has opened a terminal
+const patience = 3000; // ms, until the page asks why a terminal does not open
 
 const ptyOf = (agent: string) => address("GET workspaceagents/{workspaceagent}/pty", { workspaceagent: agent });
 
@@ -220,6 +221,18 @@ export function attach(
     ws = now;
     now.binaryType = "arraybuffer";
     let fresh = true;
+    // What keeps a terminal from opening is the answer to its request, which browsers show to no page: ask.
+    const explain = async () => {
+      if (region) return;
+      const at = await get("workspaceagents/{workspaceagent}/connection", { workspaceagent: agent }).catch(
+        () => undefined,
+      );
+      if (!at?.unreachable_server || closed || mine !== attempt || !fresh) return;
+      const [here, there] = [at.server, at.unreachable_server].map((server) => server!.slice(0, 8));
+      const reason = `the server ${here} cannot reach the server ${there}, to which the agent is connected`;
+      show(last?.state === "lost" ? "lost" : "connecting", reason, "");
+    };
+    const slow = setTimeout(() => void explain(), patience);
     const late = region && setTimeout(() => fresh && now.readyState === WebSocket.CONNECTING && leave(), regionTimeout);
     const leave = () => {
       ws = undefined;
@@ -237,10 +250,12 @@ export function attach(
     };
     now.onclose = (event) => {
       clearTimeout(late ?? undefined);
+      clearTimeout(slow);
       if (closed || ws !== now) return;
       if (event.code === 1000) return show("ended", event.reason, "");
       if (region && fresh) return leave();
-      show("lost", event.reason, "");
+      show("lost", event.reason || (fresh && last?.state === "lost" ? last.reason : ""), "");
+      if (fresh && !event.reason) void explain();
       timer = setTimeout(connect, retryDelay(tries++));
     };
   };

@@ -69,7 +69,7 @@ export function TerminalPane(p: Props) {
   useEffect(() => opened.current?.setFont(font), [font, agent.id, id]);
   useEffect(() => opened.current?.setSettings(settings), [settings, agent.id, id]);
 
-  const waits = state === "connecting" && agent.status !== "connected";
+  const waits = state === "connecting" && (agent.status !== "connected" || reason !== "");
   return (
     <section
       aria-label={p.label}
@@ -85,7 +85,7 @@ export function TerminalPane(p: Props) {
           {state === "ended" && "The session has ended."}
           {state === "lost" &&
             `Connection lost${reason && ` (${reason})`}. Reconnecting… Your session is still running in the workspace.`}
-          {waits && "Waiting for the agent to connect…"}
+          {waits && (reason ? `Waiting for a connection: ${reason}.` : "Waiting for the agent to connect…")}
           {!waits && (
             <button type="button" className="underline" onClick={() => again.current()}>
               {state === "ended" ? "Open a new session" : "Reconnect now"}
