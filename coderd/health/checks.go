@@ -42,7 +42,7 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 		"connections_used": pool.AcquiredConns(), "connections_max": pool.MaxConns(),
 	}
 	if err := s.opts.DB.ProbeWrite(ctx, probe()); err != nil {
-		return bad(section, sdk.HealthError, CodeDatabaseNoWrite, "The database answers, but cannot write: "+err.Error()+".",
+		return bad(section, sdk.HealthError, CodeDatabaseNoWrite, "The database answers, but cannot write: "+strings.TrimSuffix(err.Error(), ".")+".",
 			"Free space on PostgreSQL's disk, or find out why it refuses writes. Until then nothing can be built or changed. The server recovers without a restart.")
 	}
 	section.Message = fmt.Sprintf("PostgreSQL %s responds in %.1f ms.", facts.Version, millis(first))

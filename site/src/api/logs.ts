@@ -37,7 +37,11 @@ const ofAgents: Log<AgentLog> = {
 
 // useLog follows the log of what has the id. Each message is a line or a list of lines. If done, the log no longer
 // grows and is only read.
-function useLog<T extends { id: number }>(of: Log<T>, id: string | undefined, done: boolean): Followed<T> {
+function useLog<T extends { id: number; output: string }>(
+  of: Log<T>,
+  id: string | undefined,
+  done: boolean,
+): Followed<T> {
   const [log, setLog] = useState<Followed<T>>({ lines: [], state: "loading" });
   const finished = useRef(done); // a log that ends while it is followed is followed to its end
   finished.current = done;
@@ -52,9 +56,11 @@ function useLog<T extends { id: number }>(of: Log<T>, id: string | undefined, do
     const show = (state: Followed<T>["state"]) => setLog({ lines: lines.slice(), state });
     const last = () => lines.at(-1)?.id ?? 0;
 
+    // What the server tells only those who follow has the id of the line before it: why the log has stopped.
+    const isNew = (line: T) => line.id > last() || (line.id === last() && line.output !== lines.at(-1)?.output);
     // Show the messages of one frame together: there may be thousands.
     const take = (more: T | T[]) => {
-      for (const line of Array.isArray(more) ? more : [more]) if (line.id > last()) lines.push(line);
+      for (const line of Array.isArray(more) ? more : [more]) if (isNew(line)) lines.push(line);
       frame ||= requestAnimationFrame(() => {
         frame = 0;
         show("following");
