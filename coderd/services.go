@@ -211,7 +211,7 @@ func (s *Server) newWatchers(g *ground) {
 	s.Health = health.New(health.Options{
 		DB: opts.DB, Logger: opts.Logger, Signer: g.signer, AccessURL: opts.AccessURL, Organization: g.organization,
 		ID: g.id, Relays: s.Mesh.Relays, Links: s.Mesh.ServerLinks, RegionID: mesh.RegionID, Concerns: opts.Concerns,
-		SlowDatabase: opts.SlowDatabase,
+		SlowDatabase: opts.SlowDatabase, Stopping: s.draining.Load,
 	})
 	s.Events = events.New(events.Options{PubSub: s.PubSub, Logger: opts.Logger, Authenticate: s.Users.Authenticate})
 	s.activity = activity{log: opts.Logger, sessions: s.Mesh.Sessions, note: s.Users.Used}

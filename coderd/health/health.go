@@ -69,6 +69,8 @@ type Options struct {
 	Relays func() (links []tailnet.RelayLink, stun bool)
 	// Links returns what this server knows about its links to the others.
 	Links func() []sdk.ServerLink
+	// Stopping reports whether this server was told to stop.
+	Stopping func() bool
 	// RegionID is the id of the servers' relay region.
 	RegionID int32
 	// Concerns are sentences about what keeps the built-in provisioners from confining templates.
@@ -134,7 +136,9 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, s.Report(r.Context(), force))
+	report := s.Report(r.Context(), force)
+	s.addAwaited(r.Context(), &report)
+	return httpapi.Write(w, http.StatusOK, report)
 }
 
 // Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section. While the database does

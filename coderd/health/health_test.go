@@ -58,6 +58,7 @@ func newWorld(t *testing.T) *world {
 	w.health = health.New(health.Options{
 		DB: w.DB, Logger: slog.New(slog.DiscardHandler), Signer: signer, AccessURL: w.url, Organization: w.Org,
 		Relays: func() ([]tailnet.RelayLink, bool) { return w.links, w.stun }, Links: func() []sdk.ServerLink { return nil }, ID: uuid.New(),
+		Stopping:     func() bool { return false },
 		SlowDatabase: time.Hour, // a busy machine is no finding
 	})
 	daemon(w.Server, "rack-1", buildinfo.Version())

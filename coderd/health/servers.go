@@ -89,6 +89,7 @@ type selfReport struct {
 	DatabaseMillis  float64          `json:"database_ms"`
 	DatabaseProblem string           `json:"database_problem,omitempty"`
 	Links           []sdk.ServerLink `json:"links"`
+	Stopping        bool             `json:"stopping,omitempty"`
 
 	databaseNow time.Time
 }
@@ -97,7 +98,7 @@ type selfReport struct {
 func (s *Service) self(ctx context.Context) selfReport {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	r := selfReport{Version: buildinfo.Version(), Links: s.opts.Links()}
+	r := selfReport{Version: buildinfo.Version(), Links: s.opts.Links(), Stopping: s.opts.Stopping()}
 	for range 2 { // the second one uses an open connection
 		begin := time.Now()
 		theirs, err := s.opts.DB.Clock(ctx)
@@ -248,6 +249,7 @@ func (s *Service) servers(ctx context.Context) (sdk.HealthSection, []sdk.ServerH
 			running++
 		}
 		a.Links, a.ClockMillis, a.DatabaseLatencyMillis = a.report.Links, a.report.ClockMillis, a.report.DatabaseMillis
+		a.Stopping = a.report.Stopping
 		for _, l := range a.Links {
 			if l.Connected {
 				links++

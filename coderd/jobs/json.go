@@ -108,6 +108,7 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 		}
 		if row.InterruptedAt != nil && row.Status == statusRunning {
 			j.WaitingReason, j.WaitingRemedy = stoppingServer(j.WorkerName, *row.InterruptedAt, time.Now())
+			j.InterruptedAt = row.InterruptedAt
 		}
 		if row.Status == statusPending {
 			j.WaitingReason = waitingReason(tags, daemons.online, daemons.offline, j.QueuePosition)

@@ -39,6 +39,9 @@ type ProvisionerJob struct {
 	WaitingReason string `json:"waiting_reason,omitempty"`
 	// WaitingRemedy says what to do about it. It is "" if waiting is enough.
 	WaitingRemedy string `json:"waiting_remedy,omitempty"`
+	// InterruptedAt is until when the stopping server of the job's provisioner waits for the job. It is nil if the
+	// server is not stopping.
+	InterruptedAt *time.Time `json:"interrupted_at,omitempty"`
 }
 
 // Waiting returns why a job does not run or go on, and what to do, in one line.

@@ -28,6 +28,25 @@ type ServerHealth struct {
 	DatabaseLatencyMillis float64             `json:"database_latency_ms"`
 	Links                 List[ServerLink]    `json:"links"`
 	Findings              List[ServerFinding] `json:"findings"`
+	// Stopping is set once the server was told to stop. It serves until its work has ended.
+	Stopping bool `json:"stopping"`
+	// Awaits are the jobs for which a stopping server waits. They are current, also if the rest of the report is older.
+	Awaits List[AwaitedJob] `json:"awaits"`
+}
+
+// AwaitedJob is a job that runs on a built-in provisioner of a server that is stopping.
+type AwaitedJob struct {
+	ID            uuid.UUID `json:"id"`
+	Type          JobType   `json:"type"`
+	InterruptedAt time.Time `json:"interrupted_at"` // if it has not ended by then
+	Provisioner   string    `json:"provisioner"`    // its name
+	Initiator     string    `json:"initiator"`      // username
+	// The rest is "" or 0 if the job is not a workspace's build, Template also if it is that of no template.
+	Owner       string     `json:"owner"` // username
+	Workspace   string     `json:"workspace"`
+	BuildNumber int        `json:"build_number"`
+	Transition  Transition `json:"transition"`
+	Template    string     `json:"template"`
 }
 
 // ServerLink is what a server knows about its link to another one, and about that server's relay.

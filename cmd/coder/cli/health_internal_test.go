@@ -19,6 +19,13 @@ func TestHealth(t *testing.T) {
 		"GET debug/health": sdk.HealthReport{Healthy: true, Severity: sdk.HealthOK, Sections: []sdk.HealthSection{
 			{Name: "database", Healthy: true, Severity: sdk.HealthOK},
 			{Name: "relay", Severity: sdk.HealthWarning, Code: "relay_no_stun", Message: "No UDP here.", Dismissed: true},
+		}, Servers: []sdk.ServerHealth{
+			{Name: "s1"},
+			{Name: "s2", Stopping: true},
+			{Name: "s3", Stopping: true, Awaits: []sdk.AwaitedJob{
+				{Type: sdk.JobWorkspaceBuild, Owner: "ada", Workspace: "dev", Transition: sdk.TransitionStart, Initiator: "bob"},
+				{Type: sdk.JobTemplateImport, Template: "docker", Initiator: "tom"},
+			}},
 		}},
 		"PATCH debug/health/settings": sdk.HealthSettings{DismissedHealthchecks: []string{"Database", "WorkspaceProxy"}},
 	})
@@ -27,6 +34,11 @@ func TestHealth(t *testing.T) {
 	if lines := strings.Split(r.out, "\n"); r.fault != nil || len(lines) != 4 || !strings.HasPrefix(lines[0], "CHECK") ||
 		!strings.HasPrefix(lines[2], "relay     warning   true       No UDP here.") {
 		t.Errorf("table: %v\n%s", r.fault, r.out)
+	}
+	const waits = "The server s2 is stopping. It waits for no build.\n" +
+		"The server s3 is stopping. It waits for the start of ada/dev (begun by bob, interrupted in 0s), template version import docker (begun by tom, interrupted in 0s).\n"
+	if r.err != waits {
+		t.Errorf("got %q about servers, want %q", r.err, waits)
 	}
 	var report sdk.HealthReport
 	r = run(t, "", "", append(at, "show", "-o", "json")...)

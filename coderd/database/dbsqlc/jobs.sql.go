@@ -491,6 +491,68 @@ func (q *Queries) ListAbsences(ctx context.Context, seconds float64) ([]ListAbse
 	return items, nil
 }
 
+const listAwaitedJobs = `-- name: ListAwaitedJobs :many
+SELECT j.id, j.kind, j.interrupted_at, d.server_id, d.name AS provisioner, i.username AS initiator, coalesce(o.username, '') AS owner, coalesce(w.name, '') AS workspace,
+	coalesce(b.build_number, 0) AS build_number, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template
+FROM provisioner_jobs j
+JOIN provisioner_daemons d ON d.id = j.worker_id
+JOIN users i ON i.id = j.initiator_id
+LEFT JOIN workspace_builds b ON b.job_id = j.id
+LEFT JOIN workspaces w ON w.id = b.workspace_id
+LEFT JOIN users o ON o.id = w.owner_id
+LEFT JOIN template_versions v ON v.id = coalesce(b.template_version_id, (SELECT r.id FROM template_versions r WHERE r.job_id = j.id))
+LEFT JOIN templates t ON t.id = v.template_id
+WHERE j.status IN ('running', 'canceling') AND j.interrupted_at IS NOT NULL AND d.server_id IS NOT NULL
+ORDER BY j.interrupted_at, j.created_at, j.id
+`
+
+type ListAwaitedJobsRow struct {
+	ID            uuid.UUID
+	Kind          string
+	InterruptedAt *time.Time
+	ServerID      *uuid.UUID
+	Provisioner   string
+	Initiator     string
+	Owner         string
+	Workspace     string
+	BuildNumber   int32
+	Transition    string
+	Template      string
+}
+
+// Returns the jobs for which stopping servers wait, those that are interrupted first at the beginning.
+func (q *Queries) ListAwaitedJobs(ctx context.Context) ([]ListAwaitedJobsRow, error) {
+	rows, err := q.db.Query(ctx, listAwaitedJobs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAwaitedJobsRow{}
+	for rows.Next() {
+		var i ListAwaitedJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.InterruptedAt,
+			&i.ServerID,
+			&i.Provisioner,
+			&i.Initiator,
+			&i.Owner,
+			&i.Workspace,
+			&i.BuildNumber,
+			&i.Transition,
+			&i.Template,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listJobChanges = `-- name: ListJobChanges :many
 SELECT address, creates, ended FROM provisioner_job_changes WHERE job_id = $1 ORDER BY address
 `

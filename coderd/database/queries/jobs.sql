@@ -125,6 +125,21 @@ UPDATE provisioner_jobs SET absent_since = $2 WHERE id = $1;
 UPDATE provisioner_jobs j SET interrupted_at = sqlc.arg(at)::timestamptz FROM provisioner_daemons d
 WHERE d.server_id = sqlc.arg(server_id)::uuid AND d.built_in AND j.worker_id = d.id AND j.status IN ('running', 'canceling');
 
+-- name: ListAwaitedJobs :many
+-- Returns the jobs for which stopping servers wait, those that are interrupted first at the beginning.
+SELECT j.id, j.kind, j.interrupted_at, d.server_id, d.name AS provisioner, i.username AS initiator, coalesce(o.username, '') AS owner, coalesce(w.name, '') AS workspace,
+	coalesce(b.build_number, 0) AS build_number, coalesce(b.transition, '') AS transition, coalesce(t.name, '') AS template
+FROM provisioner_jobs j
+JOIN provisioner_daemons d ON d.id = j.worker_id
+JOIN users i ON i.id = j.initiator_id
+LEFT JOIN workspace_builds b ON b.job_id = j.id
+LEFT JOIN workspaces w ON w.id = b.workspace_id
+LEFT JOIN users o ON o.id = w.owner_id
+LEFT JOIN template_versions v ON v.id = coalesce(b.template_version_id, (SELECT r.id FROM template_versions r WHERE r.job_id = j.id))
+LEFT JOIN templates t ON t.id = v.template_id
+WHERE j.status IN ('running', 'canceling') AND j.interrupted_at IS NOT NULL AND d.server_id IS NOT NULL
+ORDER BY j.interrupted_at, j.created_at, j.id;
+
 -- name: ListPendingPositions :many
 -- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
 -- lease them if all jobs took the same time.

@@ -11,7 +11,7 @@ const touches: Record<Kind, string[]> = {
   workspace: ["workspaces", "mesh"],
   build: ["workspaces", "jobs"],
   agent: ["workspaces", "mesh", "ports", "containers"],
-  job: ["jobs", "workspaces", "templates", "provisioners"],
+  job: ["jobs", "workspaces", "templates", "provisioners", "health"],
   template: ["templates"],
   provisioner: ["provisioners", "jobs", "mesh", "health"],
   user: ["users", "me", "external-auth", "organizations"],

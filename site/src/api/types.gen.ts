@@ -1532,6 +1532,7 @@ export interface ProvisionerJob {
   logs_overflowed: boolean;
   waiting_reason?: string;
   waiting_remedy?: string;
+  interrupted_at?: string | null;
 }
 
 export interface ProvisionerJobInput {
@@ -1738,6 +1739,22 @@ export interface ServerHealth {
   database_latency_ms: number;
   links: ServerLink[];
   findings: ServerFinding[];
+  stopping: boolean;
+  awaits: AwaitedJob[];
+}
+
+// AwaitedJob is a job that runs on a built-in provisioner of a server that is stopping.
+export interface AwaitedJob {
+  id: string;
+  type: JobType;
+  interrupted_at: string; // if it has not ended by then
+  provisioner: string; // its name
+  initiator: string; // username
+  owner: string; // username
+  workspace: string;
+  build_number: number;
+  transition: Transition;
+  template: string;
 }
 
 // ServerLink is what a server knows about its link to another one, and about that server's relay.

@@ -4,7 +4,7 @@ import { lazy } from "react";
 import { send } from "~/api/client";
 import { measured, queries } from "~/api/queries";
 import type { HealthSection } from "~/api/types";
-import { Servers } from "~/components/admin/servers";
+import { Servers, Stopping } from "~/components/admin/servers";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -60,6 +60,7 @@ function Report() {
       }
     >
       <Pending query={health} what="health" />
+      <Stopping of={health.data?.servers ?? []} />
       <div className="grid gap-4 lg:grid-cols-2">
         {health.data?.sections.map((s) => (
           <Card

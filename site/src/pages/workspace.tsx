@@ -5,7 +5,7 @@ import { Link, useLocation, useSearch } from "wouter";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { useBuildLog } from "~/api/logs";
 import { ask, gone, queries } from "~/api/queries";
-import type { BuildParameter, Workspace, WorkspaceBuild } from "~/api/types";
+import type { BuildParameter, ProvisionerJob, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent/card";
 import { JobLogView, linkedLine } from "~/components/log/job";
 import { Withheld } from "~/components/template/consents";
@@ -17,13 +17,23 @@ import { Empty } from "~/components/ui/empty";
 import { ErrorNote } from "~/components/ui/error-note";
 import { Facts } from "~/components/ui/facts";
 import { Icon } from "~/components/ui/icon";
+import { Left } from "~/components/ui/left";
 import { LinkButton } from "~/components/ui/link-button";
 import { Loading } from "~/components/ui/loading";
 import { Note } from "~/components/ui/note";
 import { Page } from "~/components/ui/page";
 import { Pager } from "~/components/ui/pager";
 import { PendingPage } from "~/components/ui/pending";
-import { agentsIn, agentsOf, isBusy, isReady, JobBadge, reasonOf, WorkspaceBadge } from "~/components/ui/status";
+import {
+  agentsIn,
+  agentsOf,
+  isBusy,
+  isReady,
+  JobBadge,
+  reasonOf,
+  waitingOf,
+  WorkspaceBadge,
+} from "~/components/ui/status";
 import { mono, Table } from "~/components/ui/table";
 import { TabsNav } from "~/components/ui/tabs-nav";
 import { Guest, WorkspaceSharing } from "~/components/workspace/access";
@@ -56,7 +66,11 @@ export default function WorkspacePage({
   build: number | undefined;
 }) {
   useTitle(name);
-  const workspace = useQuery(queries.workspace(owner, name));
+  const workspace = useQuery({
+    ...queries.workspace(owner, name),
+    // No event announces that jobs of other users have left the queue.
+    refetchInterval: ({ state }) => state.data?.latest_build.status === "pending" && 5000,
+  });
   // Those who may still see it learn what became of it.
   const left = gone(workspace.error) ? workspace.data : undefined;
   const now = useQuery({ ...byID(left?.id ?? ""), enabled: left !== undefined });
@@ -177,9 +191,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       ) : (
         reason &&
         (w.latest_build.status === "pending" || w.latest_build.job.waiting_reason) && (
-          <Note tone="warn" title={sentence(reason)}>
-            {w.latest_build.job.waiting_remedy}
-          </Note>
+          <Waiting job={w.latest_build.job} reason={reason} />
         )
       )}
       <Guest workspace={w} />
@@ -212,6 +224,20 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
         <Overview workspace={w} />
       )}
     </Page>
+  );
+}
+
+// Waiting says why a job does not run or go on, and what to do.
+function Waiting({ job, reason }: { job: ProvisionerJob; reason: string }) {
+  return (
+    <Note tone="warn" title={sentence(reason)}>
+      {job.interrupted_at && (
+        <>
+          <Left until={job.interrupted_at} />.{" "}
+        </>
+      )}
+      {job.waiting_remedy}
+    </Note>
   );
 }
 
@@ -318,7 +344,7 @@ export function Builds({ workspace: w, number }: { workspace: Workspace; number:
   return (
     <>
       <ErrorNote error={other.error ?? builds.error} />
-      {build && <BuildDetail key={build.id} build={build} />}
+      {build && <BuildDetail key={build.id} build={build} old={!latest} />}
       <Card title="Builds" flush>
         <Table
           label="Builds"
@@ -400,11 +426,14 @@ function FoldedBuild({ build, open }: { build: WorkspaceBuild; open: boolean }) 
 
 const buildTitle = (build: WorkspaceBuild) => `Build #${build.build_number}: ${build.transition}`;
 
-function BuildDetail({ build, actions }: { build: WorkspaceBuild; actions?: ReactNode }) {
+// BuildDetail shows a build. old: it is not the workspace's latest, of which the page itself says why it waits.
+function BuildDetail({ build, old, actions }: { build: WorkspaceBuild; old?: boolean; actions?: ReactNode }) {
   const log = useBuildLog(build.id, Boolean(build.job.completed_at));
   const parameters = useQuery(queries.buildParameters(build.id));
+  const { job } = build;
   return (
     <div className="@container grid gap-4">
+      {old && job.waiting_reason && <Waiting job={job} reason={waitingOf(job)} />}
       <Card
         flush
         title={buildTitle(build)}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,8 @@ func healthShowCmd(g *global.Flags) *cobra.Command {
 	}, Initial: []string{"check", "severity", "dismissed", "message"}}
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the server's health checks and what they found",
-		Long: `Show the server's health checks and what they found. With --output json, the whole report is printed.`,
+		Long: `Show the server's health checks and what they found, and for which builds a server waits that is stopping. With
+--output json, the whole report is printed.`,
 		Example: `  coder health show --column check,severity,code,remedy
   coder health show -o json | jq -e .healthy`,
 		Args: cobra.NoArgs,
@@ -57,11 +59,36 @@ func healthShowCmd(g *global.Flags) *cobra.Command {
 			if out.Format == "json" {
 				return output.JSON(g.Streams().Out, report)
 			}
-			return out.Print(g.Streams().Out, report.Sections)
+			if err := out.Print(g.Streams().Out, report.Sections); err != nil {
+				return err
+			}
+			for _, server := range report.Servers {
+				if server.Stopping {
+					fmt.Fprintln(g.Streams().Err, stopping(server, time.Now()))
+				}
+			}
+			return nil
 		},
 	}
 	out.Flags(cmd)
 	return cmd
+}
+
+// stopping says for what a server waits before it ends.
+func stopping(server sdk.ServerHealth, now time.Time) string {
+	if len(server.Awaits) == 0 {
+		return fmt.Sprintf("The server %s is stopping. It waits for no build.", server.Name)
+	}
+	jobs := make([]string, len(server.Awaits))
+	for i, job := range server.Awaits {
+		what := strings.TrimSpace(strings.ReplaceAll(string(job.Type), "_", " ") + " " + job.Template)
+		if job.Workspace != "" {
+			what = fmt.Sprintf("the %s of %s/%s", job.Transition, job.Owner, job.Workspace)
+		}
+		left := max(0, job.InterruptedAt.Sub(now).Round(time.Second))
+		jobs[i] = fmt.Sprintf("%s (begun by %s, interrupted in %s)", what, job.Initiator, left)
+	}
+	return fmt.Sprintf("The server %s is stopping. It waits for %s.", server.Name, strings.Join(jobs, ", "))
 }
 
 func healthDismissCmd(g *global.Flags) *cobra.Command {

@@ -10,9 +10,10 @@ import type { ProvisionerJob } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
+import { Left } from "~/components/ui/left";
 import { Pager } from "~/components/ui/pager";
 import { Pending } from "~/components/ui/pending";
-import { jobTone } from "~/components/ui/status";
+import { jobTone, waitingOf } from "~/components/ui/status";
 import { Table } from "~/components/ui/table";
 import { Tags } from "~/components/ui/tags";
 import { duration, since, words } from "~/lib/format";
@@ -137,7 +138,8 @@ function JobStatus({ job: j, error }: { job: ProvisionerJob; error: Error | null
       </Badge>
       {(j.status === "pending" || j.waiting_reason) && (
         <span className="block text-[13px] text-warn">
-          {j.waiting_reason || "waits for a free provisioner"} {j.waiting_remedy}
+          {waitingOf(j) || "waits for a free provisioner"} {j.interrupted_at && <Left until={j.interrupted_at} />}{" "}
+          {j.waiting_remedy}
         </span>
       )}
       {j.error && (

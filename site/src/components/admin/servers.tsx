@@ -1,12 +1,15 @@
 // The servers of the deployment, their links, and what to do about them.
-import type { HealthSeverity, ServerHealth, ServerLink } from "~/api/types";
+import { Link } from "wouter";
+import type { AwaitedJob, HealthSeverity, ServerHealth, ServerLink } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Card } from "~/components/ui/card";
+import { Left } from "~/components/ui/left";
 import { Note } from "~/components/ui/note";
 import { Table } from "~/components/ui/table";
 import type { Tone } from "~/components/ui/tone";
-import { duration } from "~/lib/format";
+import { duration, words } from "~/lib/format";
+import { paths } from "~/lib/path";
 
 const noteTones: Record<HealthSeverity, "warn" | "bad"> = { ok: "warn", warning: "warn", error: "bad" };
 
@@ -18,6 +21,7 @@ const offset = (value: number) =>
 
 function state(server: ServerHealth): { tone: Tone; text: string } {
   if (server.findings.some((f) => f.code === "server_silent")) return { tone: "bad", text: "silent" };
+  if (server.stopping) return { tone: "accent", text: "stopping" };
   if (!server.answered) return { tone: "bad", text: "no answer" };
   if (server.findings.some((f) => f.severity === "error")) return { tone: "bad", text: "error" };
   return server.findings.length > 0 ? { tone: "warn", text: "warning" } : { tone: "ok", text: "ok" };
@@ -26,6 +30,47 @@ function state(server: ServerHealth): { tone: Tone; text: string } {
 function State({ server }: { server: ServerHealth }) {
   const { tone, text } = state(server);
   return <Badge tone={tone}>{text}</Badge>;
+}
+
+// Stopping shows the builds for which servers wait that were told to stop, and who began them.
+export function Stopping({ of: servers }: { of: ServerHealth[] }) {
+  const stopping = servers.filter((s) => s.stopping);
+  if (stopping.length === 0) return null;
+  const rows = stopping.flatMap((s) => s.awaits.map((job) => ({ ...job, server: s.name })));
+  const free = stopping.filter((s) => s.awaits.length === 0).map((s) => s.name);
+  return (
+    <Card title="Servers that are stopping" flush>
+      {free.length > 0 && (
+        <p className="px-4 py-3">
+          {free.join(", ")} {free.length === 1 ? "waits" : "wait"} for no build, only for people and workspaces to move
+          to other servers.
+        </p>
+      )}
+      {rows.length > 0 && (
+        <Table
+          label="Servers that are stopping"
+          rows={rows}
+          id={(j) => j.id}
+          columns={[
+            { name: "Server", cell: (j) => <span className="break-all">{j.server}</span>, className: "font-medium" },
+            { name: "Waits for", cell: (j) => <Awaited job={j} /> },
+            { name: "Begun by", cell: (j) => j.initiator },
+            { name: "Provisioner", cell: (j) => <span className="break-all">{j.provisioner}</span> },
+            { name: "Interrupted", cell: (j) => <Left until={j.interrupted_at} />, className: "tabular-nums" },
+          ]}
+        />
+      )}
+    </Card>
+  );
+}
+
+function Awaited({ job: j }: { job: AwaitedJob }) {
+  if (!j.workspace) return <>{[words(j.type.replace("template_version_", "template ")), j.template].join(" ")}</>;
+  return (
+    <Link className="hover:underline" href={paths.build(j.owner, j.workspace, j.build_number)}>
+      {j.owner}/{j.workspace}: {j.transition}
+    </Link>
+  );
 }
 
 // Servers shows each server and the links between them.

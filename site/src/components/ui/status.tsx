@@ -1,4 +1,4 @@
-import type { Workspace, WorkspaceAgent, WorkspaceBuild, WorkspaceStatus } from "~/api/types";
+import type { ProvisionerJob, Workspace, WorkspaceAgent, WorkspaceBuild, WorkspaceStatus } from "~/api/types";
 import { Badge } from "./badge";
 import { cx } from "./cx";
 import type { Tone } from "./tone";
@@ -47,6 +47,12 @@ export const buildReasons: Record<string, string> = {
   autodelete: "after inactivity",
 };
 
+// waitingOf says why a job does not run or go on; "" if there is nothing to say. It leaves a countdown to Left.
+export function waitingOf(job: ProvisionerJob): string {
+  if (!job.interrupted_at || Date.parse(job.interrupted_at) <= Date.now()) return job.waiting_reason ?? "";
+  return `The server of the provisioner ${job.worker_name} is stopping. It waits for this job, and then interrupts it.`;
+}
+
 // reasonOf explains a workspace's state; "" when the state needs no explanation.
 export function reasonOf(build: WorkspaceBuild): string {
   if (build.job.error) return build.job.error;
@@ -57,7 +63,7 @@ export function reasonOf(build: WorkspaceBuild): string {
         ? `position ${build.job.queue_position} of ${build.job.queue_size} in the queue`
         : "waiting for a provisioner")
     );
-  if (build.job.waiting_reason) return build.job.waiting_reason; // its provisioner is offline
+  if (build.job.waiting_reason) return waitingOf(build.job);
   if (build.status === "running") return agentsOf(build).map(agentTrouble).find(Boolean) ?? "";
   return buildReasons[build.reason] ?? "";
 }
