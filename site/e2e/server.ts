@@ -57,6 +57,8 @@ export interface Place {
 export class Server {
   private process: ChildProcess | undefined;
   readonly place: Place;
+  static readonly program = coder;
+  program = Server.program; // what runs from the next start on
   extra: NodeJS.ProcessEnv = {}; // more environment for the server itself
 
   constructor(place: Place) {
@@ -91,7 +93,7 @@ export class Server {
     const { dir, url } = this.place;
     mkdirSync(join(dir, "home-admin"), { recursive: true });
     const log = openSync(join(dir, "server.log"), "a");
-    this.process = spawn(coder, ["server"], {
+    this.process = spawn(this.program, ["server"], {
       cwd: dir,
       env: { ...this.env(), ...this.extra },
       stdio: ["ignore", log, log],
@@ -106,6 +108,11 @@ export class Server {
   }
 
   log = () => readFileSync(join(this.place.dir, "server.log"), "utf8").slice(-6000);
+
+  get running() {
+    const child = this.process;
+    return child !== undefined && child.exitCode === null && child.signalCode === null;
+  }
 
   async stop(signal: NodeJS.Signals = "SIGTERM") {
     const child = this.process;
@@ -163,6 +170,11 @@ export class Proxy {
     });
     await until(`region ${name} is ok`, async () => / ok/.test(await run(place, ["wsproxy", "ls"])));
     return new Proxy(child);
+  }
+
+  get running() {
+    const child = this.process;
+    return child !== undefined && child.exitCode === null && child.signalCode === null;
   }
 
   async stop(signal: NodeJS.Signals = "SIGTERM") {

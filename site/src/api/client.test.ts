@@ -1,5 +1,7 @@
+// @vitest-environment jsdom
+import { act, renderHook } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
-import { address, type ApiError, get, post, send } from "./client";
+import { address, type ApiError, get, post, probe, send, useLink } from "./client";
 import type { CreateGroupRequest, Workspace } from "./types";
 
 afterEach(() => {
@@ -145,3 +147,24 @@ export const types = () => {
   const workspace: Promise<Workspace> = get("users/{user}", { user: "me" });
   return workspace;
 };
+
+it("tells a server without its database from one that does not answer", async () => {
+  const { result } = renderHook(() => useLink());
+  const answers = (body: unknown, status: number) =>
+    vi.stubGlobal("fetch", () => Promise.resolve(new Response(JSON.stringify(body), { status })));
+  const message = "The database is not reachable.";
+  answers({ message, reason: "database_unreachable" }, 503);
+  await expect(act(() => get("templates"))).rejects.toMatchObject({ away: true, lost: false });
+  expect(result.current).toMatchObject({ server: "unable", trouble: message, session: "unknown" });
+  await act(() => probe());
+  expect(result.current.server).toBe("unable");
+  vi.stubGlobal("fetch", () => Promise.resolve(html()));
+  await act(() => probe());
+  expect(result.current).toMatchObject({ server: "lost", trouble: "" });
+  answers({ message: "The database's disk is full." }, 503);
+  await act(() => probe());
+  expect(result.current).toMatchObject({ server: "unable", trouble: "The database's disk is full." });
+  answers({}, 200);
+  await act(() => probe());
+  expect(result.current).toMatchObject({ server: "ok", trouble: "", session: "unknown" });
+});

@@ -1,0 +1,430 @@
+// What a person at the dashboard sees while a part of the deployment fails, and afterwards. Two servers of this file's
+// own: base has the database, second has the provisioner, and each reaches the other through a load balancer, which can
+// cut their links.
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
+import { Balancer } from "./balancer";
+import { axe, fits, open, withBrowser } from "./browser";
+import { api, run, Server, until } from "./server";
+import { pushProcess, signUp } from "./setup";
+
+withBrowser();
+let base: Server;
+let second: Server;
+let roads: Balancer[]; // to base and to second, for the other one
+let token: string;
+let go: string; // a file: builds of the template "held" wait until it exists
+
+const elsewhere = { expect: /to another host/ }; // a server's access URL is not the page's address
+
+const held = () => `
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "terraform_data" "made" {
+  input = data.coder_workspace.me.transition
+}
+resource "terraform_data" "held" {
+  depends_on = [terraform_data.made]
+  provisioner "local-exec" {
+    command = "echo is held; while [ ! -e ${go} ]; do sleep 0.1; done"
+  }
+}
+`;
+
+// The version of the programs, and a later one that is as long.
+const version = readFileSync(join(import.meta.dirname, "../../VERSION"), "utf8").trim();
+const next = version.replace(/\d(?=\+|$)/, (digit) => String((Number(digit) + 1) % 10));
+
+interface Build {
+  id: string;
+  build_number: number;
+  status: string;
+  job: { id: string; status: string; error?: string };
+}
+interface Workspace {
+  id: string;
+  latest_build: Build;
+}
+const workspace = (name: string) => api<Workspace>(base.place, token, "GET", `users/me/workspace/${name}`);
+const linked = () =>
+  until("the servers are linked", async () => {
+    type Server = { id: string; answered: boolean; links: { server_id: string; connected: boolean }[] };
+    const report = await api<{ servers: Server[] }>(base.place, token, "GET", "debug/health?force=true");
+    const alive = report.servers.filter((s) => s.answered); // one that was killed is listed for a while
+    return (
+      alive.length === 2 &&
+      alive.every((s) => s.links.some((l) => l.connected && alive.some(({ id }) => id === l.server_id)))
+    );
+  });
+
+// isHeld starts a build that waits for go, and returns when it does.
+async function isHeld(name: string) {
+  await run(base.place, ["create", name, "-t", "held", "-y", "--no-wait"]);
+  await until("the build is held", async () => (await run(base.place, ["logs", name])).includes("is held"));
+}
+
+const built = (name: string, as: string) =>
+  until(`${name} is ${as}`, async () => (await workspace(name)).latest_build.status === as);
+
+// shows waits for a text in a terminal.
+const shows = (page: Page, text: string) =>
+  page.waitForFunction(
+    (t) =>
+      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+        (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t),
+      ),
+    text,
+  );
+
+const types = async (page: Page, text: string) => {
+  await page.locator('[data-terminal="open"]').waitFor({ timeout: 60_000 });
+  await page.locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type(text);
+};
+
+beforeAll(async () => {
+  base = await Server.make();
+  second = await Server.make();
+  roads = [await Balancer.start([base.place.port]), await Balancer.start([second.place.port])];
+  go = join(base.place.dir, "go");
+  base.extra = { CODER_PROVISIONER_DAEMONS: "0", CODER_REPLICA_URL: roads[0]!.url };
+  await base.start();
+  token = await signUp(base);
+  mkdirSync(join(second.place.dir, "home-admin"), { recursive: true });
+  second.extra = {
+    CODER_PG_CONNECTION_URL: (await run(base.place, ["server", "postgres-builtin-url"])).trim(),
+    CODER_STATE_ENCRYPTION_KEY_FILE: join(base.place.dir, "config-admin", "state-encryption.key"),
+    CODER_REPLICA_URL: roads[1]!.url,
+    CODER_PROVISIONER_DAEMONS: "1",
+    CODER_SHUTDOWN_DEADLINE: "10m",
+    CODER_PROVISIONER_ISOLATION: "none",
+  };
+  await second.start();
+  await linked();
+  await pushProcess(base.place);
+  await run(base.place, ["create", "stays", "-t", "process", "-y"]);
+  const dir = join(base.place.dir, "held");
+  mkdirSync(dir);
+  writeFileSync(join(dir, "main.tf"), held());
+  await run(base.place, ["templates", "push", "held", "-d", dir, "-y"]);
+});
+// A test that failed leaves no other deployment to the next one.
+afterEach(async () => {
+  writeFileSync(go, "");
+  for (const server of [base, second]) if (!server.running) await server.start();
+  roads[0]!.lead([base.place.port]);
+  roads[1]!.lead([second.place.port]);
+  await linked();
+});
+afterAll(async () => {
+  await second?.cleanup();
+  await base?.cleanup();
+  for (const road of roads ?? []) road.close();
+});
+
+const slow = 300_000; // ms, for builds and commands on a busy machine
+
+// watch counts the loads of a page, and the wrong reasons that it shows.
+function watch(page: Page) {
+  const seen = { loads: 0 };
+  page.on("load", () => seen.loads++);
+  return {
+    async unharmed() {
+      expect(seen.loads).toBe(0);
+      expect(await page.getByText(/The server was updated|Sign in to |signed out|page crashed/).count()).toBe(0);
+    },
+  };
+}
+
+const status = (page: Page) => page.getByRole("heading", { level: 1 });
+
+it(
+  "shows a queued build its place",
+  async () => {
+    rmSync(go, { force: true });
+    await isHeld("ahead");
+    const { page } = await open(base.place, token);
+    await run(base.place, ["create", "behind", "-t", "held", "-y", "--no-wait"]);
+    await page.goto("/@ada/behind");
+    await page
+      .getByText(/busy; position 1 in the queue/)
+      .first()
+      .waitFor();
+    await page
+      .getByRole("log")
+      .getByText(/1st in line/)
+      .waitFor();
+    await page.goto("/workspaces");
+    await page
+      .getByRole("listitem")
+      .filter({ hasText: "behind" })
+      .getByText(/position 1/)
+      .waitFor();
+    const seen = watch(page);
+    writeFileSync(go, "");
+    await page.getByText(/position 1/).waitFor({ state: "detached" });
+    await built("ahead", "running");
+    await built("behind", "running");
+    await seen.unharmed();
+  },
+  slow,
+);
+
+it(
+  "shows for whom a server waits that stops, counting down",
+  async () => {
+    rmSync(go, { force: true });
+    await isHeld("waited");
+    const operator = (await open(base.place, token)).page;
+    const owner = (await open(base.place, token)).page;
+    const there = (await open(second.place, token, elsewhere)).page; // at the server that stops
+    await operator.goto("/health");
+    await operator.getByRole("heading", { name: "All servers" }).waitFor();
+    for (const page of [owner, there]) {
+      await page.goto("/@ada/waited");
+      await status(page).getByText("Starting").waitFor();
+    }
+    const seen = [operator, owner, there].map(watch);
+    const stopped = second.stop();
+    const left = /^(\d+ min( \d+ s)?|\d+(\.0)? s) left$/;
+    for (const page of [owner, there]) {
+      await page
+        .getByText(/The server of the provisioner built-in-0@\S+ is stopping\. It waits for this job/)
+        .waitFor();
+      await page.getByText(left).waitFor();
+      await page
+        .getByRole("log")
+        .getByText(/is stopping|stops/)
+        .first()
+        .waitFor();
+    }
+    const row = operator
+      .getByRole("region", { name: "Servers that are stopping" })
+      .getByRole("row")
+      .filter({ hasText: "ada/waited: start" });
+    await row.getByText("built-in-0@").waitFor();
+    const first = await row.getByText(left).innerText();
+    await operator.waitForFunction(
+      (was) => ![...document.querySelectorAll("time")].some((t) => t.textContent === was),
+      first,
+    );
+    await operator.getByRole("region", { name: "All servers" }).getByText("stopping", { exact: true }).waitFor();
+    await axe(operator, "health while a server stops");
+    await operator.setViewportSize({ width: 390, height: 900 });
+    await fits(operator, "health while a server stops");
+    await row.getByRole("link", { name: "ada/waited: start" }).click();
+    await operator.getByText(/is stopping\. It waits for this job/).waitFor();
+    await operator.goBack();
+
+    writeFileSync(go, "");
+    await row.waitFor({ state: "detached" });
+    await status(owner).getByText("Running").waitFor();
+    await stopped;
+    await there
+      .getByText(/Cannot reach the server/)
+      .first()
+      .waitFor();
+    await second.start();
+    await there
+      .getByText(/Cannot reach the server/)
+      .first()
+      .waitFor({ state: "detached" });
+    await status(there).getByText("Running").waitFor();
+    await linked();
+    for (const s of seen) await s.unharmed();
+  },
+  slow,
+);
+
+it(
+  "names the provisioner that went with its server, and ends its build at once when told to",
+  async () => {
+    rmSync(go, { force: true });
+    await isHeld("orphan");
+    const page = (await open(base.place, token)).page;
+    const list = (await open(base.place, token)).page;
+    const queue = (await open(base.place, token)).page;
+    await page.goto("/@ada/orphan/builds/1");
+    await list.goto("/workspaces");
+    await queue.goto("/provisioners");
+    const seen = [page, list, queue].map(watch);
+    const offline = /The provisioner built-in-0@\S+ has been offline since \d/;
+    await status(page).getByText("Starting").waitFor();
+    await second.stop("SIGKILL");
+    await page.getByRole("status").getByText(offline).waitFor();
+    await page
+      .getByText(/It belongs to a server that does not answer/)
+      .first()
+      .waitFor();
+    await page.getByRole("log").getByText(offline).waitFor();
+    await list.getByRole("listitem").filter({ hasText: "orphan" }).getByText(offline).waitFor();
+    await queue.getByRole("region", { name: "Jobs" }).getByText(offline).waitFor();
+    await axe(page, "a build whose provisioner is offline");
+    await page.getByRole("button", { name: "Cancel the build of orphan" }).click();
+    await page
+      .getByText(/The job was canceled\. .* has been offline since/)
+      .first()
+      .waitFor();
+    await status(page).getByText("canceled", { exact: true }).waitFor();
+    await list.getByRole("listitem").filter({ hasText: "orphan" }).getByText("canceled", { exact: true }).waitFor();
+
+    await second.start();
+    await linked();
+    writeFileSync(go, "");
+    await page.getByRole("button", { name: "Start orphan" }).click();
+    await status(page).getByText("Running").waitFor({ timeout: 60_000 });
+    for (const s of seen) await s.unharmed();
+  },
+  slow,
+);
+
+const noDatabase = /The database (is not reachable|cannot accept connections now)/;
+
+it(
+  "says that the database is away, and goes on when it is back",
+  async () => {
+    const list = (await open(second.place, token, elsewhere)).page;
+    const health = (await open(second.place, token, elsewhere)).page;
+    const terminal = (await open(second.place, token, elsewhere)).page;
+    await list.goto("/workspaces");
+    await list.getByRole("link", { name: "stays", exact: true }).waitFor();
+    await health.goto("/health");
+    await health.getByRole("heading", { name: "All servers" }).waitFor();
+    await terminal.goto("/@ada/stays/terminal");
+    await types(terminal, "echo before-$((6*7))\n");
+    await shows(terminal, "before-42");
+    const seen = [list, health, terminal].map(watch);
+    await base.stop(); // with PostgreSQL
+
+    // Pages that are open.
+    await list.getByRole("button", { name: "Stop stays" }).click();
+    await list.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+    await list.getByText(noDatabase).first().waitFor();
+    await list.keyboard.press("Escape");
+    await list.getByRole("link", { name: "Templates", exact: true }).click();
+    await list.getByRole("alert").getByText(noDatabase).first().waitFor();
+    await health.getByText("database_unreachable").first().waitFor();
+    await types(terminal, "echo during-$((6*7))\n");
+    await shows(terminal, "during-42");
+    await list.getByRole("button", { name: "Account of ada" }).click();
+    await list.getByRole("menuitem", { name: "Sign out" }).click();
+    await list.getByText(/You are still signed in\. The database/).waitFor();
+    const note = list.getByRole("button", { name: "Dismiss" });
+    while ((await note.count()) > 0) await note.first().click();
+
+    // Pages that are opened now.
+    const fresh = (await open(second.place, token, elsewhere)).page;
+    await fresh.goto("/@ada/stays");
+    await fresh.getByRole("alert").getByText(noDatabase).first().waitFor();
+    const report = (await open(second.place, token, elsewhere)).page;
+    await report.goto("/health");
+    await report.getByText("database_unreachable").first().waitFor();
+    await axe(report, "health without a database");
+    const visitor = (await open(second.place, undefined, elsewhere)).page;
+    await visitor.goto("/login");
+    await visitor.getByText(noDatabase).first().waitFor();
+    for (const page of [list, fresh, report])
+      expect(await page.getByText(/Cannot reach the server|was updated|Sign in to /).count()).toBe(0);
+    for (const page of [fresh, report, visitor]) seen.push(watch(page));
+
+    await base.start();
+    for (const page of [list, health, fresh, report])
+      await page.getByText(noDatabase).first().waitFor({ state: "detached" });
+    await list.getByRole("link", { name: "held", exact: true }).waitFor();
+    await status(fresh).getByText("Running").waitFor();
+    await report.getByRole("heading", { name: "All servers" }).waitFor();
+    await health.getByText("database_unreachable").first().waitFor({ state: "detached" });
+    await visitor.getByLabel("Password").waitFor();
+    await visitor.getByText(noDatabase).first().waitFor({ state: "detached" });
+    await types(terminal, "echo after-$((6*7))\n");
+    await shows(terminal, "after-42");
+    await shows(terminal, "before-42");
+    await linked();
+    for (const s of seen.slice(0, -1)) await s.unharmed();
+  },
+  slow,
+);
+
+it(
+  "says why a terminal waits at a server without links, and goes on once there are links",
+  async () => {
+    // The agent is connected to the second server.
+    const { page } = await open(base.place, token);
+    const health = (await open(base.place, token)).page;
+    await health.goto("/health");
+    for (const road of roads) road.lead([]);
+    await health
+      .getByText(/server_(link_missing|unreachable)/)
+      .first()
+      .waitFor({ timeout: 60_000 });
+    await page.goto("/@ada/stays/terminal");
+    await page
+      .getByText(/cannot reach/)
+      .first()
+      .waitFor({ timeout: 60_000 });
+    roads[0]!.lead([base.place.port]);
+    roads[1]!.lead([second.place.port]);
+    await types(page, "echo linked-$((6*7))\n");
+    await shows(page, "linked-42");
+    await linked();
+    expect(await page.getByText(/was updated|Sign in to /).count()).toBe(0);
+  },
+  slow,
+);
+
+it(
+  "shows servers and provisioners of two versions, and says how they differ",
+  async () => {
+    // The same program, but for its version.
+    const program = join(second.place.dir, "coder-next");
+    const bytes = readFileSync(Server.program);
+    for (let at = bytes.indexOf(version); at >= 0; at = bytes.indexOf(version, at + 1)) bytes.write(next, at);
+    writeFileSync(program, bytes, { mode: 0o755 });
+    const balancer = await Balancer.start([second.place.port, base.place.port]);
+    try {
+      const front = { ...base.place, url: balancer.url };
+      const { page } = await open(front, token, elsewhere);
+      await page.goto("/@ada/stays");
+      await status(page).getByText("Running").waitFor();
+      const seen = watch(page);
+      await second.stop();
+      second.program = program;
+      await second.start();
+      await linked();
+      await run(base.place, ["stop", "stays", "-y"]); // by the other version's provisioner
+      await status(page).getByText("Stopped").waitFor();
+      for (const [link, heading] of [
+        ["Templates", "Templates"],
+        ["Provisioners", "Provisioners"],
+        ["Workspaces", "Workspaces"],
+      ] as const) {
+        await page.getByRole("link", { name: link, exact: true }).click();
+        await page.getByRole("heading", { level: 1, name: heading }).waitFor();
+      }
+      await seen.unharmed();
+      const operator = (await open(base.place, token)).page;
+      await operator.goto("/health");
+      const servers = operator.getByRole("region", { name: "All servers" });
+      await servers.getByText(next).first().waitFor();
+      await servers.getByText(version).first().waitFor();
+      await operator.getByText("provisioners_version").first().waitFor();
+      await operator
+        .getByText(/built-in-0@.*, a later version\)/)
+        .first()
+        .waitFor();
+      await operator
+        .getByText(/Upgrade this server to/)
+        .first()
+        .waitFor();
+    } finally {
+      balancer.close();
+    }
+  },
+  slow,
+);
