@@ -56,7 +56,9 @@ describe("the documentation", () => {
 
   it("has the pictures that its pages show", () => {
     const shown = [...pages].flatMap(([page, text]) =>
-      [...text.matchAll(/!\[[^\]]*\]\(([^)\s]+)\)/g)].map(([, href = ""]) => [page, href] as const),
+      [...text.replace(/^ {4}.*$/gm, "").matchAll(/!\[[^\]]*\]\(([^)\s]+)\)/g)].map(
+        ([, href = ""]) => [page, href] as const,
+      ),
     );
     expect(shown.length).toBeGreaterThan(1);
     for (const [page, href] of shown) expect(picture(href, page), `${page}: ${href}`).toMatch(/\.webp/);
