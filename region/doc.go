@@ -10,10 +10,10 @@
 //	                                        ◀──      Update{recheck} when visitors of apps may have lost their rights
 //
 // Unless it is told not to, the proxy also serves apps (apps.go) and terminals (terminals.go), and if it is told to,
-// SSH (ssh.go): it asks the servers about each visitor, and receives visas with which its node reaches agents. It can
-// make neither tokens nor visas, so it reaches only what a visitor may open, while they visit it here. SSH gives a
-// client's proof to the gateway alone; so the servers believe the proxy about the keys that their users have allowed
-// here, and no others.
+// SSH (ssh.go) and devices with WireGuard (wireguard.go): it asks the servers about each visitor, and receives visas
+// with which its node reaches agents. It can make neither tokens nor visas, so it reaches only what a visitor may open,
+// while they visit it here. SSH and WireGuard give a client's proof to the gateway alone; so the servers believe the
+// proxy about the keys and devices that their users have allowed here, and no others.
 //
 // While the connection lasts, the servers list the proxy as a region of the relay map (tailnet.RelayMap), and nodes may
 // make it their home. Two nodes reach each other through the relay of the receiver's home, so the relays of regions

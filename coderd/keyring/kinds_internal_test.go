@@ -17,6 +17,7 @@ var notSealed = map[string]string{
 	"creation_keys.request_hash":          "an HMAC with the key, which is not stored",
 	"files.data":                          "templates, which their readers may read",
 	"forgotten_state_keys.key_id":         "ids of keys",
+	"login_requests.secret_hash":          "a hash",
 	"one_time_passcodes.hash":             "a hash",
 	"prebuilt_workspaces.claim_plan":      "what agents get, without tokens; workspace_agents has it as it is, too",
 	"provisioner_job_changes.digest":      "a hash of an address",
