@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// pooled makes the starter "process" a template with prebuilt workspaces, whose agents have the variables that the other starters give theirs.
+// pooled makes the starter "process" a template with prebuilt workspaces, whose agents have the variables that the
+// other starters give theirs.
 const pooled = `
 data "coder_workspace_preset" "ready" {
   name       = "Ready"
@@ -80,7 +81,8 @@ func (d *day) starter(ctx context.Context) error {
 	return d.claimsOf(ctx, "docker", containers, d.runs)
 }
 
-// claimsOf makes n claims of prebuilt workspaces of a starter. The pool is full at each request; its refill, and the claim's build, run beside it.
+// claimsOf makes n claims of prebuilt workspaces of a starter. The pool is full at each request; its refill, and the
+// claim's build, run beside it.
 func (d *day) claimsOf(ctx context.Context, starter, pool string, n int) error {
 	template := filepath.Join(d.dir, "pooled")
 	if _, err := d.do(ctx, "templates", "init", "--id", starter, template); err != nil {
@@ -105,7 +107,8 @@ func (d *day) claimsOf(ctx context.Context, starter, pool string, n int) error {
 	}
 	slices.Sort(times)
 	d.add(row{
-		Name: "create from the pool → prompt of ssh", Value: times[n/2], Unit: "s", Min: times[0], Max: times[n-1], Goal: "≤ 0.5 s",
+		Name: "create from the pool → prompt of ssh", Value: times[n/2], Unit: "s", Min: times[0], Max: times[n-1],
+		Goal:      "≤ 0.5 s",
 		Yardstick: d.terraformVersion(ctx),
 	})
 	_, err := d.do(ctx, "prebuilds", "pause")
@@ -143,7 +146,8 @@ func (d *day) awaitPool(ctx context.Context) error {
 		ready := 0
 		for _, w := range rows {
 			agents := w.LatestBuild.Agents()
-			if w.LatestBuild.Status == sdk.WorkspaceRunning && len(agents) == 1 && agents[0].LifecycleState == sdk.LifecycleReady {
+			if w.LatestBuild.Status == sdk.WorkspaceRunning && len(agents) == 1 &&
+				agents[0].LifecycleState == sdk.LifecycleReady {
 				ready++
 			}
 		}

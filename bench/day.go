@@ -155,7 +155,8 @@ func (d *day) measure(ctx context.Context, steps ...func(context.Context) error)
 
 // login creates the first user.
 func (d *day) login(ctx context.Context) error {
-	_, err := d.do(ctx, "login", "http://127.0.0.1:"+d.port, "--first-user-username", "ada", "--first-user-email", "ada@example.com", "--first-user-password", password)
+	_, err := d.do(ctx, "login", "http://127.0.0.1:"+d.port, "--first-user-username", "ada", "--first-user-email",
+		"ada@example.com", "--first-user-password", password)
 	return err
 }
 
@@ -257,7 +258,8 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func (d *day) memory(ctx context.Context) error {
-	// By then the agent has freed the memory of ended sessions; an agent that is idle for longer does not shrink further.
+	// By then the agent has freed the memory of ended sessions; an agent that is idle for longer does not shrink
+	// further.
 	select {
 	case <-time.After(20 * time.Second):
 	case <-ctx.Done():
@@ -277,7 +279,8 @@ func (d *day) agents() (pids []int) {
 		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
 		line, _ := os.ReadFile(path)
 		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "agent" && strings.Contains(string(environ), "127.0.0.1:"+d.port) {
+		if args := strings.Split(string(line), "\x00"); len(args) > 1 && args[1] == "agent" &&
+			strings.Contains(string(environ), "127.0.0.1:"+d.port) {
 			pids = append(pids, pid)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// phone is a machine with a stock WireGuard in a network namespace of its own: wireguard-go on a device of the kernel's.
+// phone is a machine with a stock WireGuard in a network namespace of its own: wireguard-go on a device of the
+// kernel's.
 type phone struct {
 	*day
 	ns        string
@@ -29,7 +30,8 @@ type phone struct {
 	wireguard *exec.Cmd
 }
 
-// devices measures what a device with a stock WireGuard app gets, from the server and then from a region. It needs root, and the programs wg and dig.
+// devices measures what a device with a stock WireGuard app gets, from the server and then from a region. It needs
+// root, and the programs wg and dig.
 func (d *day) devices(ctx context.Context) error {
 	if err := d.device(ctx, false); err != nil {
 		return err
@@ -48,7 +50,9 @@ func (d *day) device(ctx context.Context, atRegion bool) (err error) {
 			return err
 		}
 	} else {
-		d.serverArgs = []string{"--wireguard-address", ":51820", "--wireguard-access-address", net.JoinHostPort(p.near, "51820")}
+		d.serverArgs = []string{
+			"--wireguard-address", ":51820", "--wireguard-access-address", net.JoinHostPort(p.near, "51820"),
+		}
 		if err := d.setUp(ctx); err != nil {
 			return err
 		}
@@ -146,7 +150,8 @@ func (p *phone) register(ctx context.Context, file string) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if state, failed := os.ReadFile(filepath.Join(p.dir, "region.log")); failed == nil && bytes.Contains(state, []byte("error:")) {
+		if state, failed := os.ReadFile(filepath.Join(p.dir, "region.log")); failed == nil &&
+			bytes.Contains(state, []byte("error:")) {
 			return fmt.Errorf("%w\n%s", err, state)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -282,7 +287,9 @@ func (p *phone) rows(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream to a device: %w", err)
 	}
-	p.add(row{Name: p.name() + ", one stream", Value: rate, Unit: "Mbit/s", Goal: "≥ 400", Yardstick: loopbackRate(ctx)})
+	p.add(row{
+		Name: p.name() + ", one stream", Value: rate, Unit: "Mbit/s", Goal: "≥ 400", Yardstick: loopbackRate(ctx),
+	})
 
 	conn, err = p.dial(ctx, ports[1])
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command bench measures the product as its users experience it: whole processes, a real server with its own PostgreSQL, real
-// Terraform, real workspaces on this machine. Each figure has a yardstick measured in the same run, because
-// machines differ and neighbours are noisy: only the ratio can be compared.
+// Command bench measures the product as its users experience it: whole processes, a real server with its own
+// PostgreSQL, real Terraform, real workspaces on this machine. Each figure has a yardstick measured in the same run,
+// because machines differ and neighbours are noisy: only the ratio can be compared.
 //
 //	go run ./bench -coder build/coder -out build/bench.json [-quick] [-before earlier.json]
 //	go run ./bench -coder build/coder -wan [-rtt 100ms] [-loss 0.001]
@@ -39,7 +39,8 @@ func main() {
 	out := flag.String("out", "", "also write the rows as JSON to this file")
 	before := flag.String("before", "", "compare with the rows that another run wrote to this file with -out")
 	quick := flag.Bool("quick", false, "fewer runs, less data")
-	docker := flag.Bool("docker", false, "measure the starter docker instead (needs a Docker engine and its Terraform provider)")
+	docker := flag.Bool("docker", false,
+		"measure the starter docker instead (needs a Docker engine and its Terraform provider)")
 	stock := flag.Bool("devices", false, "measure a device with a stock WireGuard instead (needs root, wg and dig)")
 	connected := flag.Bool("connect", false, "measure coder connect instead (needs root and dig)")
 	far := flag.Bool("wan", false, "measure over a simulated long path instead (needs root)")
@@ -88,7 +89,8 @@ func main() {
 			err := d.measure(ctx, d.connect)
 			return d.rows, err
 		}
-		err := d.measure(ctx, d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet, d.claims)
+		err := d.measure(ctx, d.setUp, d.sessions, d.bulk, d.forward, d.memory, d.stopAndStart, d.restart, d.fleet,
+			d.claims)
 		return d.rows, err
 	}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -162,7 +164,8 @@ func printRows(out io.Writer, rows []row, earlier map[string]float64) error {
 		if v, ok := earlier[r.Name]; ok {
 			then = fmt.Sprintf("%.4g", v)
 		}
-		fmt.Fprintf(w, "%s\t%.4g %s\t%s%s\t%s\t%s\n", r.Name, r.Value, r.Unit, column(then), spread, r.Goal, r.Yardstick)
+		fmt.Fprintf(w, "%s\t%.4g %s\t%s%s\t%s\t%s\n", r.Name, r.Value, r.Unit, column(then), spread, r.Goal,
+			r.Yardstick)
 	}
 	return w.Flush()
 }

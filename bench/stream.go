@@ -138,7 +138,9 @@ func (d *day) forward(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream through a forward: %w", err)
 	}
-	d.add(row{Name: "port-forward, one stream", Value: rate, Unit: "Mbit/s", Goal: "≥ 1500", Yardstick: loopbackRate(ctx)})
+	d.add(row{
+		Name: "port-forward, one stream", Value: rate, Unit: "Mbit/s", Goal: "≥ 1500", Yardstick: loopbackRate(ctx),
+	})
 	plain50, plain99, err := roundTrips(ctx, small.Addr().String(), 2000)
 	if err != nil {
 		return err
@@ -180,7 +182,8 @@ func (d *day) forwarded(ctx context.Context, l net.Listener) (addr string, stop 
 	return "", nil, fmt.Errorf("port-forward to %s does not listen", remote)
 }
 
-// openSSH measures the yardstick of sessions: the same command through a stock sshd on loopback, if this machine has one.
+// openSSH measures the yardstick of sessions: the same command through a stock sshd on loopback, if this machine has
+// one.
 func (d *day) openSSH(ctx context.Context) string {
 	sshd := "/usr/sbin/sshd"
 	if _, err := os.Stat(sshd); err != nil {
@@ -203,7 +206,8 @@ func (d *day) openSSH(ctx context.Context) string {
 	free.Close()
 	_ = os.MkdirAll("/run/sshd", 0o755) // sshd's own requirement; an error shows below
 	server := exec.CommandContext(ctx, sshd, "-D", "-f", "/dev/null", "-h", filepath.Join(dir, "host"), "-o", "ListenAddress=127.0.0.1:"+port,
-		"-o", "AuthorizedKeysFile="+filepath.Join(dir, "user.pub"), "-o", "StrictModes=no", "-o", "PidFile=none", "-o", "PermitRootLogin=yes")
+		"-o", "AuthorizedKeysFile="+filepath.Join(dir,
+			"user.pub"), "-o", "StrictModes=no", "-o", "PidFile=none", "-o", "PermitRootLogin=yes")
 	if err := server.Start(); err != nil {
 		return err.Error()
 	}

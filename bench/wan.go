@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/v2/bench/slowlink"
 )
 
-// wan simulates an internet with a laptop, a server and a workspace on three hosts: network namespaces connected to a core
-// by wires with a delay. It needs root.
+// wan simulates an internet with a laptop, a server and a workspace on three hosts: network namespaces connected to a
+// core by wires with a delay. It needs root.
 type wan struct {
 	dir, coder string
 	runs       int
@@ -69,7 +69,9 @@ func (w *wan) build() error {
 		}
 		address, gateway := fmt.Sprintf("10.8%d.0.2", i+1), fmt.Sprintf("10.8%d.0.1", i+1)
 		link, err := slowlink.Join(slowlink.End{Namespace: w.ns(host), Device: "eth0", Address: address + "/24"},
-			slowlink.End{Namespace: w.ns("core"), Device: host, Address: gateway + "/24"}, slowlink.Options{Delay: w.trip / 4, Loss: w.loss})
+			slowlink.End{
+				Namespace: w.ns("core"), Device: host, Address: gateway + "/24",
+			}, slowlink.Options{Delay: w.trip / 4, Loss: w.loss})
 		if err != nil {
 			return err
 		}
@@ -210,7 +212,9 @@ func (w *wan) measure(ctx context.Context) (err error) {
 	}
 	slices.Sort(times)
 	exec := times[len(times)/2]
-	w.rows = append(w.rows, row{Name: "ssh w1 -- true", Value: exec, Min: times[0], Max: times[len(times)-1], Unit: "round trips", Goal: "≤ 10"})
+	w.rows = append(w.rows, row{
+		Name: "ssh w1 -- true", Value: exec, Min: times[0], Max: times[len(times)-1], Unit: "round trips", Goal: "≤ 10",
+	})
 	goal := "≥ 300"
 	if w.loss > 0 {
 		goal = "≥ 20"
@@ -219,7 +223,8 @@ func (w *wan) measure(ctx context.Context) (err error) {
 	rate := func(took time.Duration) float64 {
 		return float64(w.megabytes) * 8 * 1.048576 / (took.Seconds() - exec*w.trip.Seconds())
 	}
-	took, err := w.do(ctx, nil, "laptop", w.coder, "ssh", "w1", "--", fmt.Sprintf("dd if=/dev/zero bs=1M count=%d status=none", w.megabytes))
+	took, err := w.do(ctx, nil, "laptop", w.coder, "ssh", "w1", "--",
+		fmt.Sprintf("dd if=/dev/zero bs=1M count=%d status=none", w.megabytes))
 	if err != nil {
 		return err
 	}
@@ -227,7 +232,9 @@ func (w *wan) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.rows = append(w.rows, row{Name: "coder ssh, download", Value: rate(took), Unit: "Mbit/s", Goal: goal, Yardstick: down})
+	w.rows = append(w.rows, row{
+		Name: "coder ssh, download", Value: rate(took), Unit: "Mbit/s", Goal: goal, Yardstick: down,
+	})
 	took, err = w.do(ctx, io.LimitReader(zeros{}, int64(w.megabytes)<<20), "laptop", "ssh", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
 		"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ProxyCommand="+w.coder+" ssh --stdio w1", "w1", "cat >/dev/null")
 	if err != nil {
@@ -237,11 +244,14 @@ func (w *wan) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.rows = append(w.rows, row{Name: "OpenSSH + ProxyCommand, upload", Value: rate(took), Unit: "Mbit/s", Goal: goal, Yardstick: up})
+	w.rows = append(w.rows, row{
+		Name: "OpenSSH + ProxyCommand, upload", Value: rate(took), Unit: "Mbit/s", Goal: goal, Yardstick: up,
+	})
 	return w.resume(ctx)
 }
 
-// kernelTCP measures one of the kernel's TCP connections on the same wires with as many bytes, including the time to connect.
+// kernelTCP measures one of the kernel's TCP connections on the same wires with as many bytes, including the time to
+// connect.
 func (w *wan) kernelTCP(ctx context.Context, from, to string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -331,7 +341,10 @@ func (w *wan) resume(ctx context.Context) error {
 				return errors.New("the session did not survive the outage")
 			}
 			if at.After(back) {
-				w.rows = append(w.rows, row{Name: "session resumes after 30 s without a link", Value: at.Sub(back).Seconds(), Unit: "s", Goal: "≤ 2 s"})
+				w.rows = append(w.rows, row{
+					Name: "session resumes after 30 s without a link", Value: at.Sub(back).Seconds(), Unit: "s",
+					Goal: "≤ 2 s",
+				})
 				return nil
 			}
 		case <-limit:

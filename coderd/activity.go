@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// activityEvery is how often the server notes which sessions are in use on the mesh, with one statement for all of them, so that the time when
-	// a connected user was last seen is right within a minute.
+	// activityEvery is how often the server notes which sessions are in use on the mesh, with one statement for all of
+	// them, so that the time when a connected user was last seen is right within a minute.
 	activityEvery = time.Minute
 	// activityTimeout bounds one note.
 	activityTimeout = 30 * time.Second

@@ -20,13 +20,17 @@ func (s *Server) startBuiltIn() error {
 		host = "localhost"
 	}
 	for i, executor := range s.opts.Executors {
-		// A provisioner's id follows from its name. Servers on one host differ in their ports, servers in containers in their hosts.
+		// A provisioner's id follows from its name. Servers on one host differ in their ports, servers in containers in
+		// their hosts.
 		name := mesh.BuiltInName(fmt.Sprintf("%d@%.40s:%s", i, host, s.replicaURL().Port()))
 		header := s.Mesh.BuiltInHeader(name)
 		member, err := provisionerd.Join(provisionerd.RunOptions{
-			Options: provisionerd.Options{Logger: s.log, Name: name, StateDir: filepath.Join(s.opts.StateDir, fmt.Sprint(i)), Executor: executor, Tracer: s.opts.Tracer},
-			URL:     s.Mesh.LocalURL(),
-			Header:  func(context.Context) (http.Header, error) { return header.Clone(), nil },
+			Options: provisionerd.Options{
+				Logger: s.log, Name: name, StateDir: filepath.Join(s.opts.StateDir, fmt.Sprint(i)), Executor: executor,
+				Tracer: s.opts.Tracer,
+			},
+			URL:    s.Mesh.LocalURL(),
+			Header: func(context.Context) (http.Header, error) { return header.Clone(), nil },
 		})
 		if err != nil {
 			return fmt.Errorf("start built-in provisioner: %w", err)

@@ -10,12 +10,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
-// drainTime is how long the participants of the mesh take to move to other servers, one after another: a thousand agents come at the rate
-// of three per ten milliseconds.
+// drainTime is how long the participants of the mesh take to move to other servers, one after another: a thousand
+// agents come at the rate of three per ten milliseconds.
 const drainTime = 3 * time.Second
 
-// health answers load balancers: 200 while they may send requests here, also without a database, and 503 once the server is stopping, or while
-// it is cut off from the others, which serve instead. It goes on serving what reaches it.
+// health answers load balancers: 200 while they may send requests here, also without a database, and 503 once the
+// server is stopping, or while it is cut off from the others, which serve instead. It goes on serving what reaches it.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	text := "OK"
@@ -32,9 +32,10 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	return err
 }
 
-// drain lets the server's work end before the server does: /healthz answers 503, built-in provisioners finish their jobs, and a load
-// balancer has DrainDelay to notice. Then agents, clients and external provisioners move to the other servers. When ctx ends, jobs are
-// interrupted, and everyone is sent away at once by Stop. A server without others only finishes its jobs.
+// drain lets the server's work end before the server does: /healthz answers 503, built-in provisioners finish their
+// jobs, and a load balancer has DrainDelay to notice. Then agents, clients and external provisioners move to the other
+// servers. When ctx ends, jobs are interrupted, and everyone is sent away at once by Stop. A server without others only
+// finishes its jobs.
 func (s *Server) drain(ctx context.Context) error {
 	s.draining.Store(true)
 	others := len(s.Mesh.Linked()) > 0

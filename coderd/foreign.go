@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/site"
 )
 
-// foreignRoutes answers what programs made for other servers of this API ask for, and this server does not have. Without these routes
-// they would tell their users to look for a newer server.
+// foreignRoutes answers what programs made for other servers of this API ask for, and this server does not have.
+// Without these routes they would tell their users to look for a newer server.
 func (s *Server) foreignRoutes() {
 	// Clients ask these at every start, and show an error without an answer.
 	s.Mux.Handle("GET /api/v2/tasks", rbac.AnyToken, listTasks)
@@ -47,7 +47,9 @@ func listAvailableExperiments(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func checkForUpdates(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.UpdateCheck{Current: true, Version: buildinfo.Version(), URL: sdk.ProjectURL})
+	return httpapi.Write(w, http.StatusOK, sdk.UpdateCheck{
+		Current: true, Version: buildinfo.Version(), URL: sdk.ProjectURL,
+	})
 }
 
 // absent says why the API has no routes of a family that other servers of this API have.
@@ -57,7 +59,10 @@ func (s *Server) absent(asked string) *fault.Error {
 		refusal
 	}{
 		{[]string{"/api/v2/ai-gateway", "/api/v2/aibridge", "/api/v2/ai", "/api/v2/aiproviders"},
-			refusal{"This server has no AI gateway: it does not relay requests to language models.", "Programs in workspaces call their provider themselves."}},
+			refusal{
+				"This server has no AI gateway: it does not relay requests to language models.",
+				"Programs in workspaces call their provider themselves.",
+			}},
 		{[]string{"/api/v2/chats", "/api/experimental/chats", "/api/experimental/mcp", "/api/v2/mcp"},
 			refusal{"This server has neither AI chats nor an MCP server.", "Programs in workspaces bring their own."}},
 		{[]string{"/api/v2/tasks", "/api/experimental/tasks"}, refusal{"This server has no tasks.", "Create a workspace instead: coder create"}},
@@ -94,7 +99,8 @@ var docsPages = map[string]string{
 	"user-guides/workspace-scheduling": "schedules", "workspaces": "connecting",
 }
 
-// foreignDocs leads links to pages of Coder's documentation, which its command line makes of docs_url, to the pages here about the same.
+// foreignDocs leads links to pages of Coder's documentation, which its command line makes of docs_url, to the pages
+// here about the same.
 func foreignDocs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, ok := strings.CutPrefix(r.URL.Path, "/docs/")
@@ -118,12 +124,22 @@ func (s *Server) foreignRefusals() map[string]refusal {
 	binaries := s.opts.AccessURL.String() + "/bin/coder-<os>-<arch>"
 	connect := refusal{"Connecting to a workspace requires this server's own CLI.", "Download it from " + binaries + " and use it instead."}
 	agent := refusal{"Agents of this server use its own program.", "The template's init_script downloads it from " + binaries + "."}
-	provisioner := refusal{"Provisioners of this server use its own program.", "Download it from " + s.opts.AccessURL.String() + "/bin and run: coder provisioner start"}
+	provisioner := refusal{
+		"Provisioners of this server use its own program.",
+		"Download it from " + s.opts.AccessURL.String() + "/bin and run: coder provisioner start",
+	}
 	license := refusal{"This server needs no license: every feature that it has is enabled.", ""}
 	task := refusal{"This server has no tasks.", "Create a workspace instead: coder create"}
-	mesh := refusal{"This server's mesh has no such debug page.", "Read the peers and their paths instead: GET /api/v2/mesh/peers"}
-	reports := refusal{"This server collects no reports of content security policies: its pages do not ask browsers to send any.", ""}
-	push := refusal{"This server sends no messages to browsers that are closed.", "Notifications arrive in the inbox, by mail and at webhooks: GET /api/v2/notifications/dispatch-methods"}
+	mesh := refusal{
+		"This server's mesh has no such debug page.", "Read the peers and their paths instead: GET /api/v2/mesh/peers",
+	}
+	reports := refusal{
+		"This server collects no reports of content security policies: its pages do not ask browsers to send any.", "",
+	}
+	push := refusal{
+		"This server sends no messages to browsers that are closed.",
+		"Notifications arrive in the inbox, by mail and at webhooks: GET /api/v2/notifications/dispatch-methods",
+	}
 	return map[string]refusal{
 		"GET /api/v2/workspaceagents/{workspaceagent}/coordinate":           connect,
 		"GET /api/v2/workspaceagents/connection":                            connect,

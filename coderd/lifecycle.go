@@ -116,8 +116,9 @@ func (s *Server) fail(err error) {
 // Failed receives an error when the server cannot go on.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Stop ends the server. First it drains: load balancers are told, built-in provisioners finish their jobs until ctx ends, then interrupt them,
-// and participants of the mesh move to the other servers. It waits for everything that Start began and works after a Start that failed.
+// Stop ends the server. First it drains: load balancers are told, built-in provisioners finish their jobs until ctx
+// ends, then interrupt them, and participants of the mesh move to the other servers. It waits for everything that Start
+// began and works after a Start that failed.
 func (s *Server) Stop(ctx context.Context) error {
 	errs := []error{s.drain(ctx)}
 	if s.cancel != nil {
@@ -148,9 +149,9 @@ func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// shutHTTP closes the listeners and then returns, before the mesh ends: agents that lose their connection try again at once, and a thousand
-// of them would keep the server busy with refusals. Requests that are being answered get a moment, after which shut receives the result;
-// websockets and the relay's connections are ended by their owners.
+// shutHTTP closes the listeners and then returns, before the mesh ends: agents that lose their connection try again at
+// once, and a thousand of them would keep the server busy with refusals. Requests that are being answered get a moment,
+// after which shut receives the result; websockets and the relay's connections are ended by their owners.
 func (s *Server) shutHTTP(ctx context.Context) (shut <-chan error) {
 	done, closed := make(chan error, 1), make(chan struct{})
 	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(closed) })) // called after the listeners were closed

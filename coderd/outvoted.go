@@ -12,8 +12,8 @@ import (
 // voteTimeout bounds the questions to the other servers, which are asked at once.
 const voteTimeout = 2 * time.Second
 
-// outvoted reports whether this server, which cannot reach the database, is alone with that: whether any of the other servers that it knows
-// has the database, or does not answer, so that it may. It blocks for 2 seconds at most.
+// outvoted reports whether this server, which cannot reach the database, is alone with that: whether any of the other
+// servers that it knows has the database, or does not answer, so that it may. It blocks for 2 seconds at most.
 func (s *Server) outvoted(ctx context.Context) bool {
 	others := s.others.Load()
 	if others == nil {

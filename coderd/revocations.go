@@ -24,9 +24,10 @@ const (
 	expiryMargin = 20 * time.Millisecond
 )
 
-// revocations end what a session opened with the session. The database announces each user who lost a key, a role or the account
-// ("users_revoked", to every server); expiry is not announced, so the server waits for the next key that expires. Each user is asked about again
-// until every service has had its answer. The same questions tell a gateway that a user has a device more.
+// revocations end what a session opened with the session. The database announces each user who lost a key, a role or
+// the account ("users_revoked", to every server); expiry is not announced, so the server waits for the next key that
+// expires. Each user is asked about again until every service has had its answer. The same questions tell a gateway
+// that a user has a device more.
 type revocations struct {
 	log     *slog.Logger
 	db      *database.DB
@@ -43,7 +44,8 @@ func newRevocations(db *database.DB, log *slog.Logger, maxKey time.Duration) *re
 	return &revocations{log: log, db: db, maxKey: maxKey, pending: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
 }
 
-// announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not block.
+// announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not
+// block.
 func (r *revocations) announced(payload string) {
 	user, err := uuid.Parse(payload)
 	if err != nil && payload != "" {
@@ -119,7 +121,8 @@ func (r *revocations) look(ctx context.Context, user uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// watchExpiry rechecks the users of keys that expire, until ctx ends. It uses this process's clock, as checks of keys do.
+// watchExpiry rechecks the users of keys that expire, until ctx ends. It uses this process's clock, as checks of keys
+// do.
 func (r *revocations) watchExpiry(ctx context.Context) {
 	looked := time.Now()
 	retry := backoff.Backoff{Min: 500 * time.Millisecond, Max: 5 * time.Second}
@@ -151,7 +154,9 @@ func (r *revocations) watchExpiry(ctx context.Context) {
 
 // expire rechecks the users of keys that expired in the time, and says when the next key will.
 func (r *revocations) expire(ctx context.Context, after, until time.Time) (next time.Time, err error) {
-	users, err := r.db.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{After: after, Until: until, MaxSeconds: r.maxKey.Seconds()})
+	users, err := r.db.ListUsersWithExpiredKeys(ctx, dbsqlc.ListUsersWithExpiredKeysParams{
+		After: after, Until: until, MaxSeconds: r.maxKey.Seconds(),
+	})
 	if err != nil {
 		return next, err
 	}

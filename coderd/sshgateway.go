@@ -12,7 +12,8 @@ import (
 // newSSHGateway makes the gateway for stock SSH clients. Without a listener it only says that there is none.
 func (s *Server) newSSHGateway(keys *hostkeys.Keys, signer *signed.Signer) *sshgateway.Gateway {
 	return sshgateway.New(sshgateway.Options{
-		Logger: s.log, HostKey: keys.Gateway(), Address: s.opts.SSHAccess, MaxKeyLifetime: s.opts.MaxSSHKeyLifetime, Keys: s.SSHKeys, Certificates: s.SSHCA, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
+		Logger: s.log, HostKey: keys.Gateway(), Address: s.opts.SSHAccess, MaxKeyLifetime: s.opts.MaxSSHKeyLifetime,
+		Keys: s.SSHKeys, Certificates: s.SSHCA, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
 		Connections: s.Connections, Workspaces: s.wakes(), Regions: s.Regions, RegionKey: keys.Region, Signer: signer,
 	})
 }

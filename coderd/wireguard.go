@@ -21,13 +21,16 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/wgquick"
 )
 
-// newDevices makes the service for devices with a WireGuard app. Without an address for them it only says that there is no gateway.
+// newDevices makes the service for devices with a WireGuard app. Without an address for them it only says that there is
+// no gateway.
 func (s *Server) newDevices(keys *hostkeys.Keys, told *notifications.Recorder) *devices.Service {
 	return devices.New(devices.Options{
-		DB: s.opts.DB, Logger: s.log, Accounts: s.Users, Notifications: told, MaxLifetime: s.opts.MaxDeviceLifetime, Changed: s.devicesChanged,
-		Server: s.replicaURL().String(), Regions: s.Regions, RegionKey: keys.WireGuardAt,
+		DB: s.opts.DB, Logger: s.log, Accounts: s.Users, Notifications: told, MaxLifetime: s.opts.MaxDeviceLifetime,
+		Changed: s.devicesChanged,
+		Server:  s.replicaURL().String(), Regions: s.Regions, RegionKey: keys.WireGuardAt,
 		Gateway: sdk.WireGuardGateway{
-			Enabled: s.opts.WireGuardAccess != "", Address: s.opts.WireGuardAccess, PublicKey: wgquick.Public(keys.WireGuard()).String(),
+			Enabled: s.opts.WireGuardAccess != "", Address: s.opts.WireGuardAccess,
+			PublicKey: wgquick.Public(keys.WireGuard()).String(),
 		},
 	})
 }
@@ -43,7 +46,8 @@ func (s *Server) devicesChanged(ctx context.Context, user uuid.UUID) {
 // newWireGuard makes the gateway for such devices.
 func (s *Server) newWireGuard(keys *hostkeys.Keys, signer *signed.Signer) *wggateway.Gateway {
 	opts := wggateway.Options{
-		Logger: s.log, PrivateKey: keys.WireGuard(), Devices: s.Devices, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections,
+		Logger: s.log, PrivateKey: keys.WireGuard(), Devices: s.Devices, Accounts: s.Users, Agents: s.Agents,
+		Mesh: s.Mesh, Connections: s.Connections,
 		Regions: s.Regions, RegionKey: keys.WireGuardAt, Signer: signer,
 	}
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// The types here fit services to the interfaces that others declare, where the two have words of their own for a thing. Everything else
-// fits as it is.
+// The types here fit services to the interfaces that others declare, where the two have words of their own for a thing.
+// Everything else fits as it is.
 
 // meshAgents are the agents as the mesh knows them.
 type meshAgents struct{ *agents.Service }
@@ -63,7 +63,10 @@ type meshDaemons struct{ *mesh.Service }
 // calling is the daemon that holds a mesh address.
 func (d meshDaemons) calling(addr netip.Addr) (jobs.Daemon, bool) {
 	p, ok := d.CallingProvisioner(addr)
-	return jobs.Daemon{ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, Organization: p.Organization, BuiltIn: p.BuiltIn, KeyID: p.KeyID, KeyName: p.KeyName}, ok
+	return jobs.Daemon{
+		ID: p.ID, Name: p.Name, Tags: p.Tags, Owner: p.Owner, Organization: p.Organization, BuiltIn: p.BuiltIn,
+		KeyID: p.KeyID, KeyName: p.KeyName,
+	}, ok
 }
 
 // agentOwners are the users as their agents know them.

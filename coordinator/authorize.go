@@ -11,7 +11,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// maxRechecks bounds how often the server asks the Authorizer again for one answer because permissions changed while it answered.
+// maxRechecks bounds how often the server asks the Authorizer again for one answer because permissions changed while it
+// answered.
 const maxRechecks = 5
 
 // subscribe makes x's peer want id, if the Authorizer agrees. An error is a fault: the client broke the protocol.
@@ -108,24 +109,26 @@ func asFault(err error) *fault.Error {
 	if f := fault.As(err); f != nil {
 		return f
 	}
-	return &fault.Error{Code: fault.Internal, Message: "the server could not decide whether this is allowed", Cause: err}
+	return &fault.Error{
+		Code: fault.Internal, Message: "the server could not decide whether this is allowed", Cause: err,
+	}
 }
 
 func undecided(err *fault.Error) bool {
 	return err.Code == fault.Internal || err.Code == fault.Unavailable
 }
 
-// Doubt invalidates answers that the Authorizer is still working on: the server asks for them again. Call it when permissions have
-// changed, before rechecking or revoking participants in the table.
+// Doubt invalidates answers that the Authorizer is still working on: the server asks for them again. Call it when
+// permissions have changed, before rechecking or revoking participants in the table.
 func (s *Server) Doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.authGen++
 }
 
-// Recheck asks the Authorizer again about every tunnel of these participants, all tunnels if none is named, and ends those
-// that it refuses now. Call it when a role or a workspace's owner has changed. It blocks for all answers. An error names the
-// participants that could not be decided; their tunnels stay, so call it again.
+// Recheck asks the Authorizer again about every tunnel of these participants, all tunnels if none is named, and ends
+// those that it refuses now. Call it when a role or a workspace's owner has changed. It blocks for all answers. An
+// error names the participants that could not be decided; their tunnels stay, so call it again.
 func (s *Server) Recheck(ctx context.Context, ids ...uuid.UUID) error {
 	type want struct {
 		p  *peer

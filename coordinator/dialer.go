@@ -8,7 +8,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Dialer connects participants of this process, as p, without a websocket. The same rules apply to them. It is for the client's Options.Dial.
+// Dialer connects participants of this process, as p, without a websocket. The same rules apply to them. It is for the
+// client's Options.Dial.
 func (s *Server) Dialer(p Principal) func(context.Context, protocol.Hello) (protocol.Conn, error) {
 	return func(ctx context.Context, h protocol.Hello) (protocol.Conn, error) {
 		h.At = time.Now()

@@ -11,9 +11,10 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// Drain sends the participants to other servers: it refuses new ones and ends the connections one after another, in random order, evenly
-// spread over the given time, so that the other servers do not have to greet all at once. Servers stay, and so do the links and all
-// tunnels. Drain returns when the last connection has ended, or with ctx's error. Call Close afterwards.
+// Drain sends the participants to other servers: it refuses new ones and ends the connections one after another, in
+// random order, evenly spread over the given time, so that the other servers do not have to greet all at once. Servers
+// stay, and so do the links and all tunnels. Drain returns when the last connection has ended, or with ctx's error.
+// Call Close afterwards.
 func (s *Server) Drain(ctx context.Context, over time.Duration) error {
 	s.mu.Lock()
 	s.draining = true

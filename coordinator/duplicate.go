@@ -10,15 +10,16 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Two processes with the same agent token (a cloned machine or container, a start script that ran twice) cannot both be the agent. The
-// connected one stays while it answers. The other is refused and tries again with growing pauses, so neither ends the other, and
-// one takes over when the other is gone. A restarted process is admitted at once, because its predecessor's connection has
-// ended or does not answer. A connection with the same node key is the same process.
+// Two processes with the same agent token (a cloned machine or container, a start script that ran twice) cannot both be
+// the agent. The connected one stays while it answers. The other is refused and tries again with growing pauses, so
+// neither ends the other, and one takes over when the other is gone. A restarted process is admitted at once, because
+// its predecessor's connection has ended or does not answer. A connection with the same node key is the same process.
 
 const (
 	// duplicateTime is how long a connected agent may take to answer when another process presents its token.
 	duplicateTime = 2 * time.Second
-	// contestedTime is how long an agent counts as contested after another process was refused, which tries again within 15 s.
+	// contestedTime is how long an agent counts as contested after another process was refused, which tries again
+	// within 15 s.
 	contestedTime = 45 * time.Second
 )
 

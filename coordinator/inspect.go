@@ -72,8 +72,8 @@ func (s *Server) Online(id uuid.UUID) bool {
 	return p != nil && p.state == online
 }
 
-// Heard returns when a participant was last heard from over its connection to this server, or the zero time. A connected participant is heard
-// from at least every websock.DefaultPingInterval.
+// Heard returns when a participant was last heard from over its connection to this server, or the zero time. A
+// connected participant is heard from at least every websock.DefaultPingInterval.
 func (s *Server) Heard(id uuid.UUID) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,8 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	st := Stats{
 		ReadyTimeouts: s.counters.readyTimeouts.Load(), Refused: s.counters.refused.Load(),
-		Rejected: s.counters.rejected.Load(), Dropped: s.counters.dropped.Load(), Violations: s.counters.violations.Load(),
+		Rejected: s.counters.rejected.Load(), Dropped: s.counters.dropped.Load(),
+		Violations: s.counters.violations.Load(),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

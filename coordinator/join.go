@@ -125,11 +125,13 @@ func (s *Server) attach(x *session) (old *binding) {
 	if p.session != nil {
 		code := fault.Conflict
 		if x.principal.Kind == protocol.KindAgent || p.key == x.key {
-			// An agent that was briefly silent tries again. So does a process whose attempt that it had given up came after the next one: keys are
-			// those of processes.
+			// An agent that was briefly silent tries again. So does a process whose attempt that it had given up came
+			// after the next one: keys are those of processes.
 			code = fault.Unavailable
 		}
-		p.session.end(protocol.ErrorMessage{Code: code, Message: "a newer connection of the same participant has taken this one's place"}, websock.StatusPolicy)
+		p.session.end(protocol.ErrorMessage{
+			Code: code, Message: "a newer connection of the same participant has taken this one's place",
+		}, websock.StatusPolicy)
 	}
 	if p.state != absent && p.key != x.key {
 		old = s.remove(p)
@@ -290,7 +292,8 @@ func (s *Server) firstTargets(x *session, h protocol.Hello) []uuid.UUID {
 
 // resolve returns the participant that a client's hello names.
 func (s *Server) resolve(x *session, h protocol.Hello) (uuid.UUID, bool) {
-	if h.Name == "" || s.opts.Resolve == nil || x.principal.Kind != protocol.KindClient || x.version < protocol.VersionEarly {
+	if h.Name == "" || s.opts.Resolve == nil || x.principal.Kind != protocol.KindClient ||
+		x.version < protocol.VersionEarly {
 		return uuid.Nil, false
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, AuthorizeTimeout)

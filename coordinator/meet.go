@@ -11,10 +11,10 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// Two nodes behind different NATs meet: once both know their endpoints, the server sends each the other's, to both at the same time,
-// so that both have sent their first packets before either arrives. A packet that reaches a NAT before that side has sent one
-// may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then the nodes use the relay.
-// Server.mu guards everything below but newAnnouncement and measure.
+// Two nodes behind different NATs meet: once both know their endpoints, the server sends each the other's, to both at
+// the same time, so that both have sent their first packets before either arrives. A packet that reaches a NAT before
+// that side has sent one may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then the nodes use
+// the relay. Server.mu guards everything below but newAnnouncement and measure.
 
 // meeting records how far the ends of a tunnel are with meeting.
 type meeting struct {
@@ -38,8 +38,9 @@ func newAnnouncement(info tailnet.NodeInfo, kind protocol.Kind) *announcement {
 	return a
 }
 
-// message returns the message that carries the announcement, with or without the endpoints, plain or as an offer that asks for ready. It encodes
-// each on first use: most participants of other servers have no partner here, and only partners of earlier versions get offers.
+// message returns the message that carries the announcement, with or without the endpoints, plain or as an offer that
+// asks for ready. It encodes each on first use: most participants of other servers have no partner here, and only
+// partners of earlier versions get offers.
 func (a *announcement) message(withheld, ack bool) []byte {
 	ms, info := &a.complete, a.info
 	if withheld && !a.open() {
@@ -56,7 +57,8 @@ func (a *announcement) message(withheld, ack bool) []byte {
 	return *m
 }
 
-// open reports whether the node is not behind a NAT, or cannot find out because no STUN server answers. A nil announcement is not open.
+// open reports whether the node is not behind a NAT, or cannot find out because no STUN server answers. A nil
+// announcement is not open.
 func (a *announcement) open() bool { return a != nil && a.info.Measured && !a.info.Mapped.IsValid() }
 
 // withholds reports whether p must not learn its partner's endpoints yet.
@@ -79,7 +81,8 @@ func (t *tunnel) separated() bool {
 // meet invites both ends of a tunnel as soon as they can meet, the more distant one first.
 func (s *Server) meet(t *tunnel) {
 	i, d := t.initiator, t.destination
-	if t.meeting.arranged || t.state != open || i.state != online || d.state != online || i.node == nil || d.node == nil ||
+	if t.meeting.arranged || t.state != open || i.state != online || d.state != online || i.node == nil ||
+		d.node == nil ||
 		!i.node.info.Measured || !d.node.info.Measured || !t.separated() {
 		return
 	}
@@ -118,8 +121,8 @@ func (s *Server) inviteLater(t *tunnel, p *peer, delay time.Duration) {
 	})
 }
 
-// meetFar arranges a meeting between participants of two servers. The server of the one with the smaller id does so: it tells the other
-// server, and delays whichever message would arrive first.
+// meetFar arranges a meeting between participants of two servers. The server of the one with the smaller id does so: it
+// tells the other server, and delays whichever message would arrive first.
 func (s *Server) meetFar(t *tunnel) {
 	own, other := t.initiator, t.destination
 	if own.far != nil {
@@ -135,8 +138,9 @@ func (s *Server) meetFar(t *tunnel) {
 	t.meeting.arranged = true
 	lead := (l.RTT() + other.rtt() - own.rtt()) / 2 // how much earlier a message reaches our own
 	m := protocol.LinkMeet{
-		LinkPair: protocol.LinkPair{From: own.principal.ID, To: other.principal.ID}, FromMoves: own.node.info.Moves, ToMoves: other.node.info.Moves,
-		Delay: min(max(-lead, 0), protocol.MaxLinkDelay).Microseconds(),
+		LinkPair: protocol.LinkPair{From: own.principal.ID, To: other.principal.ID}, FromMoves: own.node.info.Moves,
+		ToMoves: other.node.info.Moves,
+		Delay:   min(max(-lead, 0), protocol.MaxLinkDelay).Microseconds(),
 	}
 	l.Meet(m)
 	s.inviteLater(t, own, lead)
@@ -172,7 +176,8 @@ func (s *Server) separate(p *peer, t *tunnel) {
 // probes is how many round trips measure takes. The shortest counts, since a node that has just started is busy.
 const probes = 3
 
-// worthTelling is the shortest round trip that other servers learn about at once. They learn of a shorter one with the next change.
+// worthTelling is the shortest round trip that other servers learn about at once. They learn of a shorter one with the
+// next change.
 const worthTelling = 5 * time.Millisecond
 
 // measure measures the round trip to a session's participant.

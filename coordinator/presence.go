@@ -80,7 +80,8 @@ func (d deployment) Apply(l *peering.Link, m protocol.LinkMessage) error {
 			}
 		}
 	case m.Ready != nil:
-		if t := s.shared(l, m.Ready.LinkPair); t != nil && t.state == offered && t.initiator.principal.ID == m.Ready.To && t.initiator.key == m.Ready.Key {
+		if t := s.shared(l, m.Ready.LinkPair); t != nil && t.state == offered &&
+			t.initiator.principal.ID == m.Ready.To && t.initiator.key == m.Ready.Key {
 			s.accepted(t)
 		}
 	case m.Meet != nil:
@@ -126,7 +127,8 @@ func (s *Server) departFar(l *peering.Link, m protocol.LinkGone) *binding {
 	return b
 }
 
-// arrive applies the announcement of a participant that is connected to another server. The server that attached the participant last owns it.
+// arrive applies the announcement of a participant that is connected to another server. The server that attached the
+// participant last owns it.
 func (s *Server) arrive(l *peering.Link, m *protocol.Present) error {
 	var b, old *binding
 	for {
@@ -152,7 +154,8 @@ func (s *Server) arrive(l *peering.Link, m *protocol.Present) error {
 	}
 	p := s.peers[m.ID]
 	if b != nil && b.owner != m.ID {
-		s.log.Warn("another server's participant has the key of one of this server's", "peer", m.ID, "server", l.Server())
+		s.log.Warn("another server's participant has the key of one of this server's", "peer", m.ID, "server",
+			l.Server())
 		if p != nil && p.far != nil && p.far.server == l.Server() {
 			old = s.remove(p) // its own key is no longer valid
 		}
@@ -176,7 +179,9 @@ func (s *Server) arrive(l *peering.Link, m *protocol.Present) error {
 
 // principalOf returns the principal that another server announced.
 func principalOf(p *protocol.Present) Principal {
-	return Principal{Kind: p.Kind, ID: p.ID, Name: p.Name, Subject: p.Subject, Session: p.Session, Addr: p.Addr, Detail: p.Detail}
+	return Principal{
+		Kind: p.Kind, ID: p.ID, Name: p.Name, Subject: p.Subject, Session: p.Session, Addr: p.Addr, Detail: p.Detail,
+	}
 }
 
 // newer reports whether an announcement is not outdated by what this server knows. Called with mu held.
@@ -204,7 +209,10 @@ func (s *Server) newer(l *peering.Link, m *protocol.Present) bool {
 func (s *Server) takeOver(p *peer) {
 	delete(s.serverIDs, p.principal.ID)
 	if p.session != nil {
-		p.session.end(protocol.ErrorMessage{Code: fault.Unavailable, Message: "a newer connection of the same participant, to another server, has taken this one's place"}, websock.StatusPolicy)
+		p.session.end(protocol.ErrorMessage{
+			Code:    fault.Unavailable,
+			Message: "a newer connection of the same participant, to another server, has taken this one's place",
+		}, websock.StatusPolicy)
 		s.event(p.principal, false)
 	}
 	p.session = nil
@@ -251,8 +259,8 @@ func (s *Server) place(l *peering.Link, p *peer, m *protocol.Present) {
 	}
 }
 
-// reconnectFar adjusts the tunnels of a participant that has connected to another server: that server must learn who wants it here. Tunnels
-// without an end here are that server's, and so are subscriptions of workers to servers.
+// reconnectFar adjusts the tunnels of a participant that has connected to another server: that server must learn who
+// wants it here. Tunnels without an end here are that server's, and so are subscriptions of workers to servers.
 func (s *Server) reconnectFar(p *peer) {
 	worker := p.principal.Kind == protocol.KindAgent || p.principal.Kind == protocol.KindProvisioner
 	for id, t := range p.tunnels {
@@ -313,7 +321,8 @@ type remoteDuplicate struct {
 	key    tailnet.PublicKey
 }
 
-// probe asks another server whether the process of an agent with a key answers. If the server cannot be asked, the process does not.
+// probe asks another server whether the process of an agent with a key answers. If the server cannot be asked, the
+// process does not.
 func (s *Server) probe(ctx context.Context, id uuid.UUID, duplicate remoteDuplicate) (bool, error) {
 	s.mu.Lock()
 	l := s.links[duplicate.server]

@@ -52,8 +52,9 @@ func (s *Server) Links() []peering.Info {
 	return links
 }
 
-// Link serves the link to the server with the given id until it or ctx ends, and closes conn. The caller has authenticated both ends. A
-// later link to the same server takes the place of an earlier one. Link returns why the link ended.
+// Link serves the link to the server with the given id until it or ctx ends, and closes conn. The caller has
+// authenticated both ends. A later link to the same server takes the place of an earlier one. Link returns why the link
+// ended.
 func (s *Server) Link(ctx context.Context, id uuid.UUID, conn protocol.Conn) error {
 	defer conn.Close(websock.StatusNormal, "")
 	if id == uuid.Nil || id == s.opts.ID {
@@ -116,7 +117,8 @@ func (s *Server) detachLink(l *peering.Link) (orphans []uuid.UUID) {
 		return nil
 	}
 	for id, p := range s.peers {
-		if p.far != nil && p.far.server == l.Server() && p.wants > 0 && (p.principal.Kind == protocol.KindClient || p.principal.Kind == protocol.KindProxy) {
+		if p.far != nil && p.far.server == l.Server() && p.wants > 0 &&
+			(p.principal.Kind == protocol.KindClient || p.principal.Kind == protocol.KindProxy) {
 			orphans = append(orphans, id)
 		}
 	}
@@ -138,8 +140,8 @@ func (s *Server) loseLink(l *peering.Link) {
 	}
 }
 
-// recheckOrphans asks the Authorizer about subscriptions for which a server vouched that is gone now: it may have ended before it learned
-// of a revocation that came here before the subscription did.
+// recheckOrphans asks the Authorizer about subscriptions for which a server vouched that is gone now: it may have ended
+// before it learned of a revocation that came here before the subscription did.
 func (s *Server) recheckOrphans(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
@@ -160,15 +162,19 @@ func (s *Server) recheckOrphans(ids []uuid.UUID) {
 // gone returns what other servers learn about a participant that is gone.
 func (s *Server) gone(id uuid.UUID) protocol.LinkMessage {
 	why := s.departed[id].reason
-	return protocol.LinkMessage{Gone: &protocol.LinkGone{ID: id, Code: why.Code, Message: why.Message[:min(len(why.Message), protocol.MaxLinkText)]}}
+	return protocol.LinkMessage{Gone: &protocol.LinkGone{
+		ID: id, Code: why.Code, Message: why.Message[:min(len(why.Message), protocol.MaxLinkText)],
+	}}
 }
 
 // present returns what other servers learn about p.
 func (p *peer) present() *protocol.Present {
 	m := &protocol.Present{
-		ID: p.principal.ID, Kind: p.principal.Kind, Name: p.principal.Name, Subject: p.principal.Subject, Session: p.principal.Session,
-		Addr: p.principal.Addr, Detail: p.principal.Detail,
-		Key: p.key, Stamp: p.stamp, Lost: p.state == lost, Version: p.version, RTT: p.rtt().Microseconds(), Since: p.since, Pass: p.pass,
+		ID: p.principal.ID, Kind: p.principal.Kind, Name: p.principal.Name, Subject: p.principal.Subject,
+		Session: p.principal.Session,
+		Addr:    p.principal.Addr, Detail: p.principal.Detail,
+		Key: p.key, Stamp: p.stamp, Lost: p.state == lost, Version: p.version, RTT: p.rtt().Microseconds(),
+		Since: p.since, Pass: p.pass,
 	}
 	if p.node != nil {
 		m.Node = &p.node.info
@@ -176,7 +182,8 @@ func (p *peer) present() *protocol.Present {
 	return m
 }
 
-// ours reports whether p is, or was last, connected to this server. A client that only its agent knows belongs to no server.
+// ours reports whether p is, or was last, connected to this server. A client that only its agent knows belongs to no
+// server.
 func (p *peer) ours() bool { return p.state != absent && p.far == nil && p.stamp != 0 }
 
 // rtt returns the round trip between p and its server, 0 while it is unknown.
@@ -216,7 +223,8 @@ func (s *Server) tellWant(p, to *peer) {
 	}
 }
 
-// disclaim makes every server learn that p does not want id. p may have subscribed to it while it was connected to another server.
+// disclaim makes every server learn that p does not want id. p may have subscribed to it while it was connected to
+// another server.
 func (s *Server) disclaim(p *peer, id uuid.UUID) {
 	for _, l := range s.links {
 		l.Subscribed(protocol.LinkPair{From: p.principal.ID, To: id})

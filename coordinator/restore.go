@@ -10,16 +10,19 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// After each welcome an agent lists the clients that it has as peers. A restarted server knows none of them. It reads from each pass
-// which session the client joined with, and asks the Authorizer. A client that may stay becomes a lost peer of this server's table, as
-// if it had been connected here: it may return until LostTimeout, and a revocation finds it. The others are gone. So a session that
-// ended during an outage is cut as soon as its agent is welcomed again, and a valid session survives, whichever end returns first.
+// After each welcome an agent lists the clients that it has as peers. A restarted server knows none of them. It reads
+// from each pass which session the client joined with, and asks the Authorizer. A client that may stay becomes a lost
+// peer of this server's table, as if it had been connected here: it may return until LostTimeout, and a revocation
+// finds it. The others are gone. So a session that ended during an outage is cut as soon as its agent is welcomed
+// again, and a valid session survives, whichever end returns first.
 
 // setPass sets the pass that agents receive for p.
 func (p *peer) setPass(pass string) {
 	p.pass, p.passMessage = pass, nil
 	if pass != "" {
-		p.passMessage = protocol.Encode(protocol.ServerMessage{Pass: &protocol.PeerPass{ID: p.principal.ID, Key: p.key, Pass: pass}})
+		p.passMessage = protocol.Encode(protocol.ServerMessage{Pass: &protocol.PeerPass{
+			ID: p.principal.ID, Key: p.key, Pass: pass,
+		}})
 	}
 }
 
@@ -45,13 +48,15 @@ func (s *Server) handleHeld(x *session, h protocol.Held) error {
 	return nil
 }
 
-// keepHeld decides about the clients that an agent has, until the session ends. It asks again about those that cannot be decided yet.
+// keepHeld decides about the clients that an agent has, until the session ends. It asks again about those that cannot
+// be decided yet.
 func (s *Server) keepHeld(x *session) {
 	for {
 		select {
 		case h := <-x.held:
 			s.decide(x, "client of an agent not checked, trying again", func() *fault.Error { return s.restore(x, h) }, func(err *fault.Error) {
-				s.log.Info("client of an agent is not known here and may not stay", "peer", h.ID, "node", x.principal.ID, "reason", err.Message)
+				s.log.Info("client of an agent is not known here and may not stay", "peer", h.ID, "node",
+					x.principal.ID, "reason", err.Message)
 				s.dismiss(x, h)
 			})
 		case <-x.ctx.Done():
@@ -110,7 +115,8 @@ func (s *Server) restore(x *session, h protocol.PeerPass) *fault.Error {
 	}
 	if !known {
 		var err error
-		if p, err = s.opts.Passes.Redeem(h.Pass); err != nil || h.Pass == "" || p.Kind != protocol.KindClient || p.ID != h.ID || tailnet.ClientID(h.Key) != h.ID {
+		if p, err = s.opts.Passes.Redeem(h.Pass); err != nil || h.Pass == "" || p.Kind != protocol.KindClient ||
+			p.ID != h.ID || tailnet.ClientID(h.Key) != h.ID {
 			return errUnseen()
 		}
 	}
@@ -129,8 +135,8 @@ func errChanging() *fault.Error {
 	return fault.New(fault.Unavailable, "permissions are changing too fast to decide")
 }
 
-// revive adds a client that the Authorizer allowed in generation gen to the table, with its tunnel to x's agent. It returns the
-// binding of a key that the relay must admit.
+// revive adds a client that the Authorizer allowed in generation gen to the table, with its tunnel to x's agent. It
+// returns the binding of a key that the relay must admit.
 func (s *Server) revive(x *session, principal Principal, h protocol.PeerPass, gen uint64) (*binding, *fault.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +185,9 @@ func (s *Server) dismiss(x *session, h protocol.PeerPass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if x.peer.session == x && x.peer.views[h.ID].key.IsZero() {
-		x.goodbyes = append(x.goodbyes, protocol.Encode(protocol.ServerMessage{Gone: &protocol.PeerGone{ID: h.ID, Key: h.Key}}))
+		x.goodbyes = append(x.goodbyes, protocol.Encode(protocol.ServerMessage{Gone: &protocol.PeerGone{
+			ID: h.ID, Key: h.Key,
+		}}))
 		x.wake.Poke()
 	}
 }

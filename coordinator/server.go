@@ -47,10 +47,10 @@ type Target struct {
 	Kind protocol.Kind // empty while it is not connected
 }
 
-// Authorizer decides who may see whom. The server calls it for every subscription, without holding a lock, from many goroutines, and
-// with a context that ends after AuthorizeTimeout. Nil allows. A refusal is a fault whose code is neither fault.Unavailable nor
-// fault.Internal; the user sees its message. Any other error means that no decision was possible: the server then refuses a new
-// subscription and keeps an existing tunnel.
+// Authorizer decides who may see whom. The server calls it for every subscription, without holding a lock, from many
+// goroutines, and with a context that ends after AuthorizeTimeout. Nil allows. A refusal is a fault whose code is
+// neither fault.Unavailable nor fault.Internal; the user sees its message. Any other error means that no decision was
+// possible: the server then refuses a new subscription and keeps an existing tunnel.
 type Authorizer interface {
 	MaySee(ctx context.Context, from Principal, to Target) error
 }
@@ -62,20 +62,20 @@ func (f AuthorizerFunc) MaySee(ctx context.Context, from Principal, to Target) e
 	return f(ctx, from, to)
 }
 
-// Relay carries packets for admitted keys only. Both methods are idempotent and may be called from many goroutines, but never
-// concurrently for one key; they return within a bounded time.
+// Relay carries packets for admitted keys only. Both methods are idempotent and may be called from many goroutines, but
+// never concurrently for one key; they return within a bounded time.
 type Relay interface {
 	Admit(tailnet.PublicKey)
 	Revoke(tailnet.PublicKey) // also ends the key's connection
 }
 
-// Passes issues and redeems the passes by which agents prove to a restarted server which clients they have. Both methods are called
-// from many goroutines.
+// Passes issues and redeems the passes by which agents prove to a restarted server which clients they have. Both
+// methods are called from many goroutines.
 type Passes interface {
 	// Issue returns a pass of at most MaxPass bytes.
 	Issue(Principal) (string, error)
-	// Redeem returns the principal for which any server of this deployment issued the pass. It does not check whether the principal's
-	// session still exists.
+	// Redeem returns the principal for which any server of this deployment issued the pass. It does not check whether
+	// the principal's session still exists.
 	Redeem(pass string) (Principal, error)
 }
 
@@ -85,14 +85,15 @@ type Options struct {
 	// ID identifies this server in links to others. It is required for Link.
 	ID         uuid.UUID
 	Authorizer Authorizer // nil refuses everything
-	// Resolve returns the participant named in a client's hello. It grants nothing: the server asks the Authorizer as for every
-	// subscription. Its context ends after AuthorizeTimeout. If nil, names are ignored.
+	// Resolve returns the participant named in a client's hello. It grants nothing: the server asks the Authorizer as
+	// for every subscription. Its context ends after AuthorizeTimeout. If nil, names are ignored.
 	Resolve func(ctx context.Context, from Principal, name string) (uuid.UUID, error)
-	// Passes are those of the deployment. If nil, agents keep clients that this server does not know for the grace of the welcome.
+	// Passes are those of the deployment. If nil, agents keep clients that this server does not know for the grace of
+	// the welcome.
 	Passes Passes
-	// StillAdmitted rechecks each client once it is in the table: its credential may have been revoked after the caller checked it,
-	// and before the revocation could find the client. Errors are as an Authorizer's: a refusal ends the client. If nil, no
-	// client is rechecked.
+	// StillAdmitted rechecks each client once it is in the table: its credential may have been revoked after the caller
+	// checked it, and before the revocation could find the client. Errors are as an Authorizer's: a refusal ends the
+	// client. If nil, no client is rechecked.
 	StillAdmitted func(ctx context.Context, p Principal) error
 	Relay         Relay // nil means none
 	// RelayMap returns the relay map of a welcome. It must not block. Nil means no relays.
@@ -101,10 +102,11 @@ type Options struct {
 	LostTimeout time.Duration
 	// ReadyTimeout is how long an initiator waits for the destination's ready. 0 means DefaultReadyTimeout.
 	ReadyTimeout time.Duration
-	// MaxSubscriptions limits the subscriptions of each participant other than servers. 0 means DefaultMaxSubscriptions.
+	// MaxSubscriptions limits the subscriptions of each participant other than servers. 0 means
+	// DefaultMaxSubscriptions.
 	MaxSubscriptions int
-	// OnPeer is called from one goroutine when a participant's connection has begun or ended, in order for each participant. If it
-	// is slow it misses intermediate changes, never the last. It may be nil.
+	// OnPeer is called from one goroutine when a participant's connection has begun or ended, in order for each
+	// participant. If it is slow it misses intermediate changes, never the last. It may be nil.
 	OnPeer func(p Principal, online bool)
 }
 
@@ -175,8 +177,8 @@ func New(opts Options) *Server {
 	return s
 }
 
-// Handle upgrades the request and serves it until the connection ends. An error is a fault with which the caller must answer, because
-// nothing has been written yet. After nil the response is complete.
+// Handle upgrades the request and serves it until the connection ends. An error is a fault with which the caller must
+// answer, because nothing has been written yet. After nil the response is complete.
 //
 // The caller has parsed the hello first, and authenticated the request as p after that.
 func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h protocol.Hello) error {
@@ -197,8 +199,8 @@ func (s *Server) Handle(w http.ResponseWriter, r *http.Request, p Principal, h p
 	return nil
 }
 
-// Lookup returns the principal of the connected or lost participant with a mesh address. RPC services on the mesh identify their caller
-// with it. It takes no lock.
+// Lookup returns the principal of the connected or lost participant with a mesh address. RPC services on the mesh
+// identify their caller with it. It takes no lock.
 func (s *Server) Lookup(addr netip.Addr) (Principal, bool) {
 	v, ok := s.byAddr.Load(addr)
 	if !ok {
@@ -207,14 +209,15 @@ func (s *Server) Lookup(addr netip.Addr) (Principal, bool) {
 	return v.(Principal), true
 }
 
-// Revoke removes a participant for good: its partners forget it, the relay ends its connection, and its own connection is
-// closed with the reason, after which its client gives up. Connections authenticated before this call are refused. It
-// returns when the relay has released the key, and reports whether the participant was in the table.
+// Revoke removes a participant for good: its partners forget it, the relay ends its connection, and its own connection
+// is closed with the reason, after which its client gives up. Connections authenticated before this call are refused.
+// It returns when the relay has released the key, and reports whether the participant was in the table.
 func (s *Server) Revoke(id uuid.UUID, reason string) bool {
 	return s.expel(id, protocol.ErrorMessage{Code: fault.Forbidden, Message: reason}, true)
 }
 
-// Kick is like Revoke for a participant that may come back: its client tries again. It does nothing about participants of other servers.
+// Kick is like Revoke for a participant that may come back: its client tries again. It does nothing about participants
+// of other servers.
 func (s *Server) Kick(id uuid.UUID, reason string) bool {
 	return s.expel(id, protocol.ErrorMessage{Code: fault.Unavailable, Message: reason}, false)
 }
@@ -241,8 +244,8 @@ func (s *Server) Notify(n protocol.Notice) {
 	}
 }
 
-// Close ends all connections with a status that makes clients reconnect soon, and waits until all of the server's goroutines have ended,
-// a few seconds at most. It is idempotent, and leaves the relay's admissions as they are.
+// Close ends all connections with a status that makes clients reconnect soon, and waits until all of the server's
+// goroutines have ended, a few seconds at most. It is idempotent, and leaves the relay's admissions as they are.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -23,7 +23,8 @@ const (
 	batch      = 128 // messages taken from the table at once
 	maxNotices = 8
 	maxAnswers = 1024 // refusals, and confirmations of unsubscribe, that wait for a client to read them
-	// messageRate is how many messages per second the server reads from a participant that is not a server, after a burst. The rest waits.
+	// messageRate is how many messages per second the server reads from a participant that is not a server, after a
+	// burst. The rest waits.
 	messageRate  = 200
 	messageBurst = 1000
 )
@@ -72,7 +73,9 @@ func (x *session) notify(data []byte) {
 
 func (x *session) refuse(r protocol.Refused) {
 	if len(x.refused) >= maxAnswers {
-		x.end(protocol.ErrorMessage{Code: fault.RateLimited, Message: "too many refused subscriptions"}, websock.StatusPolicy)
+		x.end(protocol.ErrorMessage{
+			Code: fault.RateLimited, Message: "too many refused subscriptions",
+		}, websock.StatusPolicy)
 		return
 	}
 	x.refused[r.ID] = r
@@ -84,7 +87,9 @@ func (x *session) confirm(id uuid.UUID) {
 	switch {
 	case x.version < protocol.VersionUnsubscribed:
 	case len(x.left) >= maxAnswers:
-		x.end(protocol.ErrorMessage{Code: fault.RateLimited, Message: "too many subscriptions are being given up"}, websock.StatusPolicy)
+		x.end(protocol.ErrorMessage{
+			Code: fault.RateLimited, Message: "too many subscriptions are being given up",
+		}, websock.StatusPolicy)
 	default:
 		x.left[id] = struct{}{}
 		x.peer.mark(id)
@@ -94,8 +99,8 @@ func (x *session) confirm(id uuid.UUID) {
 // seen returns when the other end last sent something.
 func (x *session) seen() time.Time { return protocol.LastSeen(x.conn) }
 
-// Serve serves a participant until its connection or ctx ends, and closes conn. It returns why the connection ended, or nil after a
-// bye.
+// Serve serves a participant until its connection or ctx ends, and closes conn. It returns why the connection ended, or
+// nil after a bye.
 func (s *Server) Serve(ctx context.Context, conn protocol.Conn, p Principal, h protocol.Hello) error {
 	x, err := s.join(ctx, conn, p, h)
 	if err != nil {
@@ -150,7 +155,8 @@ func (s *Server) leave(x *session, err error) {
 	violation := fault.As(err)
 	if violation != nil {
 		s.counters.violations.Add(1)
-		s.log.Warn("mesh participant broke the protocol", "peer", x.principal.ID, "kind", string(x.principal.Kind), "err", err)
+		s.log.Warn("mesh participant broke the protocol", "peer", x.principal.ID, "kind", string(x.principal.Kind),
+			"err", err)
 	}
 	s.mu.Lock()
 	delete(s.sessions, x)
@@ -169,7 +175,8 @@ func (s *Server) leave(x *session, err error) {
 	s.release(b)
 }
 
-// read handles what the client sends. It returns errBye, a fault if the client broke the protocol, or why reading ended.
+// read handles what the client sends. It returns errBye, a fault if the client broke the protocol, or why reading
+// ended.
 func (s *Server) read(x *session, h protocol.Hello) error {
 	limit := rate.NewLimiter(messageRate, messageBurst)
 	if x.principal.Kind == protocol.KindServer {
@@ -278,7 +285,8 @@ func (s *Server) knowsRegion(region int) bool {
 	return false
 }
 
-// write sends what collect returns, until the session ends. It closes the connection when it cannot send, and after the last message.
+// write sends what collect returns, until the session ends. It closes the connection when it cannot send, and after the
+// last message.
 func (s *Server) write(x *session) {
 	send := func(data []byte) error {
 		ctx, cancel := context.WithTimeout(x.ctx, protocol.WriteTimeout)

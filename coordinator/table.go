@@ -69,13 +69,15 @@ type view struct {
 	pass     string
 }
 
-// goodbye is a gone message that was sent to a client. The connection may have been dead by then, so the next one repeats it.
+// goodbye is a gone message that was sent to a client. The connection may have been dead by then, so the next one
+// repeats it.
 type goodbye struct {
 	message []byte
 	said    time.Time
 }
 
-// goodbyes are those of the last goodbyeTime, by partner. A server's node says and hears thousands when other servers end.
+// goodbyes are those of the last goodbyeTime, by partner. A server's node says and hears thousands when other servers
+// end.
 type goodbyes struct {
 	by    map[uuid.UUID]goodbye
 	order []uuid.UUID // oldest first; some have returned since
@@ -106,13 +108,15 @@ func (g *goodbyes) repeat() (messages [][]byte) {
 	return messages
 }
 
-// goodbyeTime is after how long a message on a connection that is still open must have arrived: unanswered pings would have ended it.
+// goodbyeTime is after how long a message on a connection that is still open must have arrived: unanswered pings would
+// have ended it.
 const goodbyeTime = 2 * time.Minute
 
-// mayInitiate reports whether the rules for all deployments let p see to. An agent that does not know region proxies would let them open
-// everything, or not understand the introduction.
+// mayInitiate reports whether the rules for all deployments let p see to. An agent that does not know region proxies
+// would let them open everything, or not understand the introduction.
 func (p *peer) mayInitiate(to *peer) bool {
-	return p.principal.Kind.MayInitiate(to.principal.Kind) && (p.principal.Kind != protocol.KindProxy || to.version >= protocol.VersionProxies)
+	return p.principal.Kind.MayInitiate(to.principal.Kind) &&
+		(p.principal.Kind != protocol.KindProxy || to.version >= protocol.VersionProxies)
 }
 
 type tunnelState int
@@ -291,8 +295,8 @@ func (s *Server) forget(p *peer) {
 	}
 }
 
-// step moves a tunnel from pending to open if possible, or to offered if the destination must be asked first. It marks both ends, the
-// destination first.
+// step moves a tunnel from pending to open if possible, or to offered if the destination must be asked first. It marks
+// both ends, the destination first.
 func (s *Server) step(t *tunnel) {
 	i, d := t.initiator, t.destination
 	if t.state == pending && i.state == online && i.node != nil && d.state == online {
@@ -370,7 +374,8 @@ func (s *Server) lose(p *peer) {
 	s.publish(p)
 }
 
-// remove makes a peer absent. Tunnels that partners want become pending. The caller releases the binding without the lock.
+// remove makes a peer absent. Tunnels that partners want become pending. The caller releases the binding without the
+// lock.
 func (s *Server) remove(p *peer) *binding {
 	if p.session != nil {
 		s.event(p.principal, false)
@@ -414,8 +419,8 @@ type departure struct {
 	reason protocol.ErrorMessage // of a revocation, zero for others
 }
 
-// depart makes the other servers learn that a participant of this one is gone, even those without a link now: they keep it until
-// LostTimeout.
+// depart makes the other servers learn that a participant of this one is gone, even those without a link now: they keep
+// it until LostTimeout.
 func (s *Server) depart(p *peer) {
 	id, now := p.principal.ID, time.Now()
 	s.publish(p)

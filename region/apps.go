@@ -41,8 +41,8 @@ const (
 	maxAnswers       = 4096
 )
 
-// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds terminals, ssh.go SSH, and wireguard.go
-// devices.
+// apps is the proxy's appproxy.Judge: it asks the servers, and reaches agents over the mesh. terminals.go adds
+// terminals, ssh.go SSH, and wireguard.go devices.
 //
 //	browser ──▶ appproxy ──Decide──▶ server: VisitResponse{App, Visa} ──Dial──▶ mesh ──visa──▶ agent ──▶ localhost
 //

@@ -32,8 +32,8 @@ const (
 	SSHVisitPath   = proxyRoutes + sshVisits
 	SSHStartPath   = proxyRoutes + sshStarts
 	SSHHostKeyPath = proxyRoutes + sshHostKey
-	// WireGuardKeyPath, DevicesPath, SightingsPath, DeviceNamesPath and DeviceVisitsPath are those for their WireGuard gateways: an empty request twice,
-	// Sightings, DeviceName and VisitRequest.
+	// WireGuardKeyPath, DevicesPath, SightingsPath, DeviceNamesPath and DeviceVisitsPath are those for their WireGuard
+	// gateways: an empty request twice, Sightings, DeviceName and VisitRequest.
 	WireGuardKeyPath = proxyRoutes + wireGuardKey
 	DevicesPath      = proxyRoutes + devices
 	SightingsPath    = proxyRoutes + seenDevices
@@ -207,7 +207,8 @@ type VisitResponse struct {
 	// Visa is for the agent, and Visit renews it. Both expire soon.
 	Visa  secret.Token `json:"visa,omitempty"`
 	Visit secret.Token `json:"visit,omitempty"`
-	// Agent is that of a visit of an SSH client or a device, and Blocked reports that logins to it wait for its start scripts.
+	// Agent is that of a visit of an SSH client or a device, and Blocked reports that logins to it wait for its start
+	// scripts.
 	Agent   uuid.UUID `json:"agent,omitzero"`
 	Blocked bool      `json:"blocked,omitempty"`
 }

@@ -107,7 +107,10 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return err
 	}
 	defer p.relay.Close()
-	p.hello = Hello{URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength), Apps: opts.Apps, WildcardHost: opts.WildcardHost, SSHAddress: opts.SSHAccess}
+	p.hello = Hello{
+		URL: opts.URL.String(), Version: buildinfo.Version(), Check: secret.Text(CheckLength), Apps: opts.Apps,
+		WildcardHost: opts.WildcardHost, SSHAddress: opts.SSHAccess,
+	}
 	if opts.WireGuard != nil {
 		p.hello.WireGuardAddress = opts.WireGuard.Access
 	}

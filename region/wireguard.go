@@ -23,7 +23,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
-// nameFresh is how long a server's answer about a name or an address counts for a device: programs ask for the same ones in a row.
+// nameFresh is how long a server's answer about a name or an address counts for a device: programs ask for the same
+// ones in a row.
 const nameFresh = 2 * time.Second
 
 // WireGuard configures the gateway for devices with a WireGuard app.
@@ -62,7 +63,9 @@ type deviceUse struct {
 func newDeviceHouse(a *apps) *deviceHouse {
 	return &deviceHouse{
 		apps: a, wake: notify.NewWake(), open: map[deviceUse]*visit{},
-		uses:  memo.New[deviceUse, VisitResponse](memo.Options{Fresh: answerFresh, Timeout: askTimeout, Max: maxAnswers}),
+		uses: memo.New[deviceUse, VisitResponse](memo.Options{
+			Fresh: answerFresh, Timeout: askTimeout, Max: maxAnswers,
+		}),
 		names: memo.New[DeviceName, DeviceName](memo.Options{Fresh: nameFresh, Timeout: askTimeout, Max: maxAnswers}),
 	}
 }
@@ -78,7 +81,8 @@ func (h *deviceHouse) forget() {
 func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	var key wireguard.Key
-	err := a.insist(ctx, &retry, "the key of the WireGuard gateway", func() (err error) { key, err = a.askWireGuardKey(ctx); return err })
+	err := a.insist(ctx, &retry, "the key of the WireGuard gateway",
+		func() (err error) { key, err = a.askWireGuardKey(ctx); return err })
 	if err != nil {
 		return nil // the proxy ends
 	}
@@ -306,7 +310,8 @@ func (h *deviceHouse) closed(v *visit, use deviceUse, node uuid.UUID) {
 		reason = "the region proxy stopped"
 	}
 	h.report(v, deviceVisits, VisitRequest{
-		Device: &DeviceVisit{Device: use.device, Ended: reason, In: v.in.Load(), Out: v.out.Load()}, Visit: renewal, Node: node, Addr: v.from.addr,
+		Device: &DeviceVisit{Device: use.device, Ended: reason, In: v.in.Load(), Out: v.out.Load()}, Visit: renewal,
+		Node: node, Addr: v.from.addr,
 	})
 }
 
@@ -322,7 +327,8 @@ type deviceSession struct {
 // Context implements gateway.Session.
 func (s *deviceSession) Context() context.Context { return s.visit.ctx }
 
-// Check implements gateway.Session. The visit's renewal, which is asked for at the same time, tells whether it may go on.
+// Check implements gateway.Session. The visit's renewal, which is asked for at the same time, tells whether it may go
+// on.
 func (s *deviceSession) Check(context.Context) error { return nil }
 
 // Begin implements gateway.Session.

@@ -15,7 +15,8 @@ import (
 const (
 	// maxFlows is how many UDP flows one peer may have open towards this node.
 	maxFlows = 256
-	// flowIdle is how long an inbound UDP flow may be silent before it is closed: UDP does not signal the end of a flow.
+	// flowIdle is how long an inbound UDP flow may be silent before it is closed: UDP does not signal the end of a
+	// flow.
 	flowIdle = 2 * time.Minute
 )
 
@@ -50,8 +51,8 @@ func (c *trackedConn) Close() error {
 	return c.err
 }
 
-// tcpConn is a stream or a TCP connection with a peer. Unlike the stack's own connection, it knows its addresses before its
-// handshake is complete, and its remote address is that of the peer whose key carried it.
+// tcpConn is a stream or a TCP connection with a peer. Unlike the stack's own connection, it knows its addresses before
+// its handshake is complete, and its remote address is that of the peer whose key carried it.
 type tcpConn struct {
 	engine.Conn
 	track *trackedConn

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrUnknownPeer is returned if no peer with that address or id was introduced, or if the peer is removed before the
-	// call completes.
+	// ErrUnknownPeer is returned if no peer with that address or id was introduced, or if the peer is removed before
+	// the call completes.
 	ErrUnknownPeer = errors.New("no such peer")
 	// ErrClosed is returned by calls on a closed node.
 	ErrClosed = errors.New("the mesh node is closed")
@@ -24,23 +24,23 @@ var (
 const (
 	// dialTimeout bounds a Dial whose context has no deadline.
 	dialTimeout = 30 * time.Second
-	// firstBudget is how long a WireGuard handshake may take before its first message is repeated, or before it is restarted
-	// after this node has moved. It doubles each time.
+	// firstBudget is how long a WireGuard handshake may take before its first message is repeated, or before it is
+	// restarted after this node has moved. It doubles each time.
 	//
-	// WireGuard itself retransmits a handshake after 5 seconds. A single message lost while the two sides are still being
-	// introduced to each other, or while a relay connection is being established, would cost that much.
+	// WireGuard itself retransmits a handshake after 5 seconds. A single message lost while the two sides are still
+	// being introduced to each other, or while a relay connection is being established, would cost that much.
 	firstBudget = 400 * time.Millisecond
-	// silentBudget is how long a session that was there before may leave a new connection unanswered before it is considered
-	// dead. It doubles with each try. A session that was just established gets maxBudget: its peer cannot have forgotten it
-	// but may be busy.
+	// silentBudget is how long a session that was there before may leave a new connection unanswered before it is
+	// considered dead. It doubles with each try. A session that was just established gets maxBudget: its peer cannot
+	// have forgotten it but may be busy.
 	silentBudget = time.Second
 	maxBudget    = 5 * time.Second
 	// Once a path has answered a ping, the handshake gets another pathTrips round trips of that ping, but at least
 	// pathGrace; then its first message is repeated. A handshake takes one round trip on its own path, the relay's; the
-	// ping may have taken a direct path half as long. If the copy is not answered either, the peer is probably busy, and a
-	// dial waits busyTrips round trips, but at least busyBudget, before it restarts the handshake, which doubles with each
-	// try. A restart voids the work that the peer has done for the handshake. If a thousand agents that return to a server
-	// did not wait, most of its work would be void.
+	// ping may have taken a direct path half as long. If the copy is not answered either, the peer is probably busy,
+	// and a dial waits busyTrips round trips, but at least busyBudget, before it restarts the handshake, which doubles
+	// with each try. A restart voids the work that the peer has done for the handshake. If a thousand agents that
+	// return to a server did not wait, most of its work would be void.
 	pathGrace  = 25 * time.Millisecond
 	pathTrips  = 2
 	busyBudget = 500 * time.Millisecond
@@ -114,9 +114,9 @@ func (n *Node) dialTCP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 	}
 }
 
-// restart restarts p's WireGuard session, unless it was restarted since live.handshakes returned seen. Calls waiting for
-// the same handshake give up at nearly the same time, and each restart voids the previous handshake along with the packets
-// waiting for it. So all of them return once one has restarted it.
+// restart restarts p's WireGuard session, unless it was restarted since live.handshakes returned seen. Calls waiting
+// for the same handshake give up at nearly the same time, and each restart voids the previous handshake along with the
+// packets waiting for it. So all of them return once one has restarted it.
 func (n *Node) restart(p *peer, seen uint64) {
 	p.live.resets.Lock()
 	defer p.live.resets.Unlock()
@@ -129,10 +129,12 @@ func (n *Node) restart(p *peer, seen uint64) {
 // grown returns a budget after a number of tries. It stays far from overflow: a dial may retry for hours.
 func grown(budget time.Duration, tries int) time.Duration { return budget << min(tries, 10) }
 
-// dialOnce makes one TCP attempt. It gives up and reports stalled when the underlying WireGuard session is not established,
-// or when another call has restarted it since live.handshakes returned seen: the attempt's first packet is lost in that
-// case.
-func (n *Node) dialOnce(ctx context.Context, p *peer, addr netip.AddrPort, seen uint64, try int) (_ *engine.TCPConn, stalled bool, _ error) {
+// dialOnce makes one TCP attempt. It gives up and reports stalled when the underlying WireGuard session is not
+// established, or when another call has restarted it since live.handshakes returned seen: the attempt's first packet is
+// lost in that case.
+func (n *Node) dialOnce(
+	ctx context.Context, p *peer, addr netip.AddrPort, seen uint64, try int,
+) (_ *engine.TCPConn, stalled bool, _ error) {
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
 	verdict := make(chan bool, 1)
@@ -173,11 +175,12 @@ func (n *Node) dialUDP(ctx context.Context, p *peer, addr netip.AddrPort) (net.C
 	return c, nil
 }
 
-// stalled watches the WireGuard handshake underlying an attempt to reach p. It returns false when there is a session or ctx
-// ends, and true when the handshake has used up its time. Meanwhile it pings the peer's paths, which also starts the search
-// for a direct one. While no path answers, stalled repeats the handshake's first message. Once one has answered, stalled
-// repeats it again, since it was perhaps sent too early for that path, and leaves the peer the time busy, which doubles with
-// each try. A busy of 0 means that the handshake may be void, and its copies with it: stalled then leaves it little time.
+// stalled watches the WireGuard handshake underlying an attempt to reach p. It returns false when there is a session or
+// ctx ends, and true when the handshake has used up its time. Meanwhile it pings the peer's paths, which also starts
+// the search for a direct one. While no path answers, stalled repeats the handshake's first message. Once one has
+// answered, stalled repeats it again, since it was perhaps sent too early for that path, and leaves the peer the time
+// busy, which doubles with each try. A busy of 0 means that the handshake may be void, and its copies with it: stalled
+// then leaves it little time.
 func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration) bool {
 	established, changed := p.live.established()
 	if established {
@@ -247,8 +250,8 @@ func (n *Node) stalled(ctx context.Context, p *peer, try int, busy time.Duration
 	}
 }
 
-// unanswered watches the WireGuard session underlying an attempt to reach p. It returns false when ctx ends, and true when
-// the session must be restarted or when another call has restarted it since live.handshakes returned seen.
+// unanswered watches the WireGuard session underlying an attempt to reach p. It returns false when ctx ends, and true
+// when the session must be restarted or when another call has restarted it since live.handshakes returned seen.
 func (n *Node) unanswered(ctx context.Context, p *peer, seen uint64, try int) bool {
 	budget := min(grown(silentBudget, try), maxBudget)
 	if established, _ := p.live.established(); !established {

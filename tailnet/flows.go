@@ -7,7 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
-// The current Inbound policy of a peer determines what it may open. WireGuard binds the source address to the peer's key.
+// The current Inbound policy of a peer determines what it may open. WireGuard binds the source address to the peer's
+// key.
 
 // admits reports whether a peer may open the port.
 func (n *Node) admits(peer netip.Addr, port uint16) bool {
@@ -99,9 +100,9 @@ func (n *Node) spawn(f func()) {
 }
 
 // HandleTCP sets the handler of TCP connections to ports that have no listener. choose is called with the peer's
-// authenticated address and the node's own; it must not block. handle runs on its own goroutine, owns the connection, and
-// must return soon after the connection is closed: Close waits for it. Without a handler, or if ok is false, the connection
-// is refused. choose is called only for ports that the peer's Inbound policy allows.
+// authenticated address and the node's own; it must not block. handle runs on its own goroutine, owns the connection,
+// and must return soon after the connection is closed: Close waits for it. Without a handler, or if ok is false, the
+// connection is refused. choose is called only for ports that the peer's Inbound policy allows.
 func (n *Node) HandleTCP(choose func(src, dst netip.AddrPort) (handle func(net.Conn), ok bool)) {
 	if choose == nil {
 		n.tcpHandler.Store(nil)
@@ -110,8 +111,8 @@ func (n *Node) HandleTCP(choose func(src, dst netip.AddrPort) (handle func(net.C
 	n.tcpHandler.Store(&choose)
 }
 
-// HandleUDP is like HandleTCP, for UDP flows. The net.Conn is the flow: each Read returns one datagram. The flow is closed after
-// two minutes of silence; a peer can have at most 256 flows open.
+// HandleUDP is like HandleTCP, for UDP flows. The net.Conn is the flow: each Read returns one datagram. The flow is
+// closed after two minutes of silence; a peer can have at most 256 flows open.
 func (n *Node) HandleUDP(choose func(src, dst netip.AddrPort) (handle func(net.Conn), ok bool)) {
 	if choose == nil {
 		n.udpHandler.Store(nil)

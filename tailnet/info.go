@@ -10,7 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Prefix is the mesh's own IPv6 unique local prefix (RFC 4193, a random 40-bit global id). Every node's address lies in it.
+// Prefix is the mesh's own IPv6 unique local prefix (RFC 4193, a random 40-bit global id). Every node's address lies in
+// it.
 var Prefix = netip.MustParsePrefix("fd3b:8e1f:47c2::/48")
 
 // Addr returns the mesh address of the participant with the given id: Prefix followed by the first 80 bits of the id's
@@ -75,11 +76,11 @@ type NodeInfo struct {
 	Region    int              `json:"region"`    // home relay region, 0 while unknown
 	Endpoints []netip.AddrPort `json:"endpoints"` // where it may be reached directly, best first
 	Seq       uint64           `json:"seq"`       // grows with every change during one process's lifetime
-	// Moves grows when the node's network changes. What peers learned before about direct paths to the node is then void:
-	// they would keep sending there for another six seconds.
+	// Moves grows when the node's network changes. What peers learned before about direct paths to the node is then
+	// void: they would keep sending there for another six seconds.
 	Moves uint64 `json:"moves,omitempty"`
-	// Mapped is the node's address as seen from outside its NAT, one of Endpoints. It is invalid if there is no NAT or no
-	// STUN server answers, and while Measured is false.
+	// Mapped is the node's address as seen from outside its NAT, one of Endpoints. It is invalid if there is no NAT or
+	// no STUN server answers, and while Measured is false.
 	Mapped   netip.AddrPort `json:"mapped,omitzero"`
 	Measured bool           `json:"measured,omitempty"`
 	// Streams is the version of the stream protocol that the node speaks. Zero means TCP only.

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 )
 
-// PrivateKey is a node's WireGuard private key (Curve25519, clamped). It prints as a fingerprint; only MarshalText reveals
-// it, as "privkey:" and 64 hex digits, for the file in which a process keeps it.
+// PrivateKey is a node's WireGuard private key (Curve25519, clamped). It prints as a fingerprint; only MarshalText
+// reveals it, as "privkey:" and 64 hex digits, for the file in which a process keeps it.
 type PrivateKey [32]byte
 
 // NewPrivateKey generates a random key.

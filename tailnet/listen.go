@@ -10,7 +10,8 @@ import (
 // acceptBacklog is how many established connections wait for Accept; more are closed.
 const acceptBacklog = 128
 
-// listener queues connections to one port. It is not the network stack's listener, which knows neither policies nor peers.
+// listener queues connections to one port. It is not the network stack's listener, which knows neither policies nor
+// peers.
 type listener struct {
 	node  *Node
 	addr  netip.AddrPort

@@ -65,18 +65,18 @@ func (l *live) established() (yes bool, changed <-chan struct{}) {
 	return l.session, l.changed.Changed()
 }
 
-// handshakes returns how often the session was restarted, to be passed to restart, and how many restarts have not led to a
-// session so far.
+// handshakes returns how often the session was restarted, to be passed to restart, and how many restarts have not led
+// to a session so far.
 func (l *live) handshakes() (restarts uint64, futile int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.restarts, l.futile
 }
 
-// restartGap is the minimum time between two restarts. A peer takes a handshake for a replay if it begins within 17 ms of
-// the previous one, whose timestamp it shares, and for a flood within 20 ms. In addition, wireguard-go leaks goroutines,
-// which nothing ever stops, when it removes a peer that another of its goroutines is just about to start: a restart must
-// not coincide with the packet that follows another restart.
+// restartGap is the minimum time between two restarts. A peer takes a handshake for a replay if it begins within 17 ms
+// of the previous one, whose timestamp it shares, and for a flood within 20 ms. In addition, wireguard-go leaks
+// goroutines, which nothing ever stops, when it removes a peer that another of its goroutines is just about to start: a
+// restart must not coincide with the packet that follows another restart.
 const restartGap = 25 * time.Millisecond
 
 // restart reports whether the caller must restart the session. It returns false if the session was restarted since
@@ -100,8 +100,8 @@ func (l *live) repeats() uint64 {
 	return l.copies
 }
 
-// repeat reports whether the caller must repeat the first message of the handshake. It returns false if that was done since
-// repeats returned seen: calls that wait for the same handshake share its copies.
+// repeat reports whether the caller must repeat the first message of the handshake. It returns false if that was done
+// since repeats returned seen: calls that wait for the same handshake share its copies.
 func (l *live) repeat(seen uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

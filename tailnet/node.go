@@ -34,15 +34,15 @@ type Options struct {
 	// SendBuffer and RecvBuffer limit what one TCP connection keeps in flight, in bytes. They also limit its speed to
 	// buffer divided by round-trip time. A byte in flight costs up to 50 bytes of memory. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
-	// Revived is called when a watched peer is heard from again after a silence, and after a Rebind. It must not block. It
-	// may be nil.
+	// Revived is called when a watched peer is heard from again after a silence, and after a Rebind. It must not block.
+	// It may be nil.
 	Revived func()
 	// TLS is for relays that are reached over https. Nil means the system's authorities and no client certificate.
 	TLS *tls.Config
 }
 
-// Node is one participant of the mesh: see the package documentation. All methods are safe for concurrent use. A process
-// has few nodes: each costs a megabyte and some 36 goroutines.
+// Node is one participant of the mesh: see the package documentation. All methods are safe for concurrent use. A
+// process has few nodes: each costs a megabyte and some 36 goroutines.
 type Node struct {
 	// Constant after New.
 	id      uuid.UUID
@@ -117,8 +117,9 @@ func newNode(opts Options, clock clock) (*Node, error) {
 	n.info = NodeInfo{ID: n.id, Key: n.public, Seq: 1, Streams: n.streams}
 	var err error
 	n.engine, err = engine.New(engine.Options{
-		Key: opts.Key, Addr: n.addr, Name: n.id.String(), Log: n.log, RelayOnly: opts.RelayOnly, ListenPort: opts.ListenPort,
-		TLS: opts.TLS, SendBuffer: opts.SendBuffer, RecvBuffer: opts.RecvBuffer,
+		Key: opts.Key, Addr: n.addr, Name: n.id.String(), Log: n.log, RelayOnly: opts.RelayOnly,
+		ListenPort: opts.ListenPort,
+		TLS:        opts.TLS, SendBuffer: opts.SendBuffer, RecvBuffer: opts.RecvBuffer,
 		Admit: n.admits, AdmitEcho: n.admitsEcho, AcceptTCP: n.tcpFlow, AcceptUDP: n.udpFlow,
 		Session: n.sessionChanged, Endpoints: n.endpointsChanged, Home: n.homeChanged, Moved: n.moved,
 	})
@@ -171,12 +172,12 @@ func (n *Node) updateInfo(change func(*NodeInfo)) {
 	n.changed.Poke()
 }
 
-// SetOnline sets whether the coordinator is currently reachable. While a node cannot tell its peers about a new home relay,
-// it keeps the old one. A new node is online.
+// SetOnline sets whether the coordinator is currently reachable. While a node cannot tell its peers about a new home
+// relay, it keeps the old one. A new node is online.
 func (n *Node) SetOnline(online bool) { n.engine.SetOnline(online) }
 
-// Close ends all connections, waits up to 0.4 seconds for peers to notice, and then waits until everything in the node has
-// stopped, handlers included. It is safe to call more than once.
+// Close ends all connections, waits up to 0.4 seconds for peers to notice, and then waits until everything in the node
+// has stopped, handlers included. It is safe to call more than once.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		n.handlersMu.Lock()
@@ -206,9 +207,9 @@ func (n *Node) Close() error {
 // parting is how long Close waits for peers. It is longer than the first retransmission of a lost packet takes.
 const parting = 400 * time.Millisecond
 
-// partFromPeers ends all connections so that the peers notice. An open connection is shut down and then drained until the
-// peer shuts it down too. A connection that was closed just now cannot be checked; but a peer that answers a later packet
-// has most likely received the earlier ones.
+// partFromPeers ends all connections so that the peers notice. An open connection is shut down and then drained until
+// the peer shuts it down too. A connection that was closed just now cannot be checked; but a peer that answers a later
+// packet has most likely received the earlier ones.
 func (n *Node) partFromPeers() {
 	n.peerOps.Lock() // no peer is introduced after this: Upsert sees closed
 	rows := n.peers.all()
@@ -233,7 +234,8 @@ func (n *Node) partFromPeers() {
 	}
 }
 
-// knock sends a packet through the tunnel and waits for the answer. Only a peer that lets this node open some port answers.
+// knock sends a packet through the tunnel and waits for the answer. Only a peer that lets this node open some port
+// answers.
 func (n *Node) knock(ctx context.Context, p *peer) {
 	answer := make(chan struct{}, 1)
 	n.engine.Echo(p.addr, func() { answer <- struct{}{} })

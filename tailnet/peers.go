@@ -22,14 +22,15 @@ type Peer struct {
 	NodeInfo
 	// Inbound is the set of this node's ports to which the peer may open connections.
 	Inbound Inbound
-	// Watch makes the node monitor the path to the peer while connections with it are open, so that a path that recovers
-	// from a sleep or an outage is used within a second or two. It costs small packets every two seconds to a peer that
-	// this node dialed. A node should watch few peers.
+	// Watch makes the node monitor the path to the peer while connections with it are open, so that a path that
+	// recovers from a sleep or an outage is used within a second or two. It costs small packets every two seconds to a
+	// peer that this node dialed. A node should watch few peers.
 	Watch bool
-	// Group names peers that share a bound of the memory that they make this node hold, such as the agents of one user. It is that of the
-	// introduction: an update does not change it. The zero value is a group of the peer alone.
+	// Group names peers that share a bound of the memory that they make this node hold, such as the agents of one user.
+	// It is that of the introduction: an update does not change it. The zero value is a group of the peer alone.
 	Group uuid.UUID
-	// WireGuardOnly marks a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at Endpoints.
+	// WireGuardOnly marks a peer that runs plain WireGuard: it has no disco key and no relay, and is reached at
+	// Endpoints.
 	WireGuardOnly bool
 }
 
@@ -111,10 +112,10 @@ func (t *peerTable) count(p *peer, by int64) {
 }
 
 // Upsert introduces a peer or updates what is known about it. A changed key or disco key means that the peer restarted:
-// connections with the old one end. An update about the same process that is older (by Seq) than what is known changes only
-// the Inbound policy. An update without endpoints keeps the old ones, unless the peer has moved; when the first endpoints
-// arrive, the node tries them at once. Connections that a narrower policy no longer allows end. Upsert does not block on
-// the network.
+// connections with the old one end. An update about the same process that is older (by Seq) than what is known changes
+// only the Inbound policy. An update without endpoints keeps the old ones, unless the peer has moved; when the first
+// endpoints arrive, the node tries them at once. Connections that a narrower policy no longer allows end. Upsert does
+// not block on the network.
 func (n *Node) Upsert(in Peer) error {
 	if err := n.checkPeer(in); err != nil {
 		return fmt.Errorf("upsert peer %s: %w", in.ID, err)
@@ -215,7 +216,10 @@ func usable(endpoints []netip.AddrPort) []netip.AddrPort {
 
 // enginePeer returns what the engine must know about the peer.
 func (p *peer) enginePeer() engine.Peer {
-	row := engine.Peer{Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String(), Group: stream.Group(p.Group)}
+	row := engine.Peer{
+		Key: p.Key, Addr: p.addr, Disco: p.Disco, Region: p.Region, Endpoints: p.Endpoints, Name: p.ID.String(),
+		Group: stream.Group(p.Group),
+	}
 	if p.WireGuardOnly {
 		row.Disco = engine.Key{}
 	}

@@ -10,14 +10,14 @@ import (
 
 // This file determines where the node can be reached directly, and when two nodes behind NATs try to reach each other.
 //
-// A packet that reaches a NAT before the node behind it has sent one to the same peer may spoil the direct path for good.
-// If the gateway runs Linux and its firewall does not drop the packet at once, it remembers the packet's addresses and then
-// assigns the node a port towards that peer other than the published one. So while two peers are both behind NATs, neither
-// learns the other's endpoints until the coordinator sends them to both, as close to simultaneously as it can: their first
-// packets then cross on the way. See docs/decisions/0016-meeting.md.
+// A packet that reaches a NAT before the node behind it has sent one to the same peer may spoil the direct path for
+// good. If the gateway runs Linux and its firewall does not drop the packet at once, it remembers the packet's
+// addresses and then assigns the node a port towards that peer other than the published one. So while two peers are
+// both behind NATs, neither learns the other's endpoints until the coordinator sends them to both, as close to
+// simultaneously as it can: their first packets then cross on the way. See docs/decisions/0016-meeting.md.
 
-// publishLocal publishes the machine's own addresses before the engine has measured the network. They suffice for a peer in
-// the same network and are available at once.
+// publishLocal publishes the machine's own addresses before the engine has measured the network. They suffice for a
+// peer in the same network and are available at once.
 func (n *Node) publishLocal() {
 	if n.opts.RelayOnly {
 		return
@@ -82,8 +82,9 @@ func (n *Node) measure(reason string) {
 	n.engine.Measure(reason)
 }
 
-// noteMeasured records a measurement that changed nothing or found nothing, which the engine does not report. A node behind a NAT keeps measuring
-// while it is idle: the address at which others meet it is valid only while the NAT keeps the mapping.
+// noteMeasured records a measurement that changed nothing or found nothing, which the engine does not report. A node
+// behind a NAT keeps measuring while it is idle: the address at which others meet it is valid only while the NAT keeps
+// the mapping.
 func (n *Node) noteMeasured() {
 	n.infoMu.Lock()
 	open := !n.info.Measured && !n.asked.IsZero()
@@ -112,8 +113,8 @@ func (n *Node) probe(p *peer) {
 	n.engine.Ping(p.Key, func(engine.Pong) {})
 }
 
-// forgetMapped forgets the endpoints of peers behind NATs after this node has moved: the coordinator sends them again when
-// both sides should try.
+// forgetMapped forgets the endpoints of peers behind NATs after this node has moved: the coordinator sends them again
+// when both sides should try.
 func (n *Node) forgetMapped() {
 	n.peerOps.Lock()
 	defer n.peerOps.Unlock()

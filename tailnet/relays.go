@@ -31,7 +31,8 @@ func (r *relays) stun() bool {
 	return slices.ContainsFunc(r.regions(), func(region RelayRegion) bool { return region.STUNPort != 0 })
 }
 
-// home returns the region to use as home: the current one if it still exists, otherwise the first, or 0 if there is none.
+// home returns the region to use as home: the current one if it still exists, otherwise the first, or 0 if there is
+// none.
 func (r *relays) home(current int) int {
 	regions := r.regions()
 	switch {
@@ -46,9 +47,9 @@ func (r *relays) home(current int) int {
 // ServerRegion is the region of the relay that the server itself runs, at its own URL.
 const ServerRegion = 1
 
-// ExpectRelay makes the server's own relay the node's home until SetRelayMap names one, and starts connecting to it. server
-// is as for SetRelayMap. The relay refuses the node until the server has admitted it; connecting early pays off because the
-// connection takes as many round trips as the admission does. After SetRelayMap, ExpectRelay does nothing.
+// ExpectRelay makes the server's own relay the node's home until SetRelayMap names one, and starts connecting to it.
+// server is as for SetRelayMap. The relay refuses the node until the server has admitted it; connecting early pays off
+// because the connection takes as many round trips as the admission does. After SetRelayMap, ExpectRelay does nothing.
 func (n *Node) ExpectRelay(server *url.URL) {
 	if server == nil || n.closed.Load() {
 		return
@@ -63,11 +64,12 @@ func (n *Node) ExpectRelay(server *url.URL) {
 	n.updateInfo(func(info *NodeInfo) { info.Region = ServerRegion })
 }
 
-// SetRelayMap sets the available relays. server is the URL at which this process reaches its server, for relays without a
-// URL of their own. The node has a home relay when this returns; it may move to a nearer one once it has measured them.
+// SetRelayMap sets the available relays. server is the URL at which this process reaches its server, for relays without
+// a URL of their own. The node has a home relay when this returns; it may move to a nearer one once it has measured
+// them.
 //
-// Relays are reached by an HTTP upgrade at "/derp" below their URL, through the proxy set in the environment, and over a
-// websocket where the upgrade does not get through.
+// Relays are reached by an HTTP upgrade at "/derp" below their URL, through the proxy set in the environment, and over
+// a websocket where the upgrade does not get through.
 func (n *Node) SetRelayMap(m RelayMap, server *url.URL) error {
 	known, err := relaysOf(m, server)
 	if err != nil {
@@ -114,7 +116,10 @@ func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 		if u == nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("region %d: URL must be http or https, with a host", region.ID)
 		}
-		relays = append(relays, engine.Relay{Region: region.ID, Code: region.Code, Name: region.Name, URL: u, STUNPort: region.STUNPort, Coordinators: own})
+		relays = append(relays, engine.Relay{
+			Region: region.ID, Code: region.Code, Name: region.Name, URL: u, STUNPort: region.STUNPort,
+			Coordinators: own,
+		})
 	}
 	return relays, nil
 }

@@ -18,15 +18,15 @@ import (
 // Pong is a peer's answer to a Ping.
 type Pong struct {
 	Latency time.Duration
-	// Direct reports whether the answer came over a direct path, from Endpoint; otherwise it came through the relay Region
-	// (a code).
+	// Direct reports whether the answer came over a direct path, from Endpoint; otherwise it came through the relay
+	// Region (a code).
 	Direct   bool
 	Endpoint netip.AddrPort
 	Region   string
 }
 
-// Ping measures the path to a peer and makes the node look for a better one. It blocks until the first answer or the end of
-// ctx. Early answers may come through a relay. Peers that run plain WireGuard cannot answer.
+// Ping measures the path to a peer and makes the node look for a better one. It blocks until the first answer or the
+// end of ctx. Early answers may come through a relay. Peers that run plain WireGuard cannot answer.
 func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 	if n.closed.Load() {
 		return Pong{}, ErrClosed
@@ -60,7 +60,9 @@ func (n *Node) Ping(ctx context.Context, id uuid.UUID) (Pong, error) {
 				return Pong{}, fmt.Errorf("ping %s: %s", id, pong.Err)
 			}
 			p.live.setLatency(pong.Latency)
-			return Pong{Latency: pong.Latency, Direct: pong.Endpoint.IsValid(), Endpoint: pong.Endpoint, Region: pong.Region}, nil
+			return Pong{
+				Latency: pong.Latency, Direct: pong.Endpoint.IsValid(), Endpoint: pong.Endpoint, Region: pong.Region,
+			}, nil
 		}
 	}
 }
@@ -181,7 +183,8 @@ func (p *PeerStatus) answered(pong Pong) {
 
 func (p *peer) status(seen engine.PeerState) PeerStatus {
 	status := PeerStatus{
-		ID: p.ID, Addr: p.addr, Path: PathNone, Rx: int64(seen.Rx), Tx: int64(seen.Tx), LastHandshake: seen.LastHandshake,
+		ID: p.ID, Addr: p.addr, Path: PathNone, Rx: int64(seen.Rx), Tx: int64(seen.Tx),
+		LastHandshake: seen.LastHandshake,
 	}
 	if seen.Endpoint.IsValid() {
 		status.Path, status.Endpoint = PathDirect, seen.Endpoint
@@ -198,7 +201,8 @@ func (n *Node) relayLinks() []RelayLink {
 	for _, region := range n.relays.regions() {
 		state := states[region.ID]
 		links = append(links, RelayLink{
-			ID: region.ID, Code: region.Code, Connected: state.Connected, Websocket: state.Websocket, Err: state.Problem,
+			ID: region.ID, Code: region.Code, Connected: state.Connected, Websocket: state.Websocket,
+			Err: state.Problem,
 		})
 	}
 	return links
@@ -225,8 +229,8 @@ type RegionReport struct {
 	LatencyV6 time.Duration `json:"latency_v6,omitempty"`
 }
 
-// Netcheck measures the network anew, on sockets of its own. It blocks for some round trips, or some seconds where UDP is
-// blocked.
+// Netcheck measures the network anew, on sockets of its own. It blocks for some round trips, or some seconds where UDP
+// is blocked.
 func (n *Node) Netcheck(ctx context.Context) (Report, error) {
 	if n.closed.Load() {
 		return Report{}, ErrClosed
@@ -250,7 +254,9 @@ func (n *Node) Netcheck(ctx context.Context) (Report, error) {
 	known := n.engine.RelayLatencies() // also where UDP does not get through
 	for _, link := range links {
 		link.Latency = cmp.Or(found.Latency[link.ID], known[link.ID])
-		report.Regions = append(report.Regions, RegionReport{RelayLink: link, LatencyV4: found.V4[link.ID], LatencyV6: found.V6[link.ID]})
+		report.Regions = append(report.Regions, RegionReport{
+			RelayLink: link, LatencyV4: found.V4[link.ID], LatencyV6: found.V6[link.ID],
+		})
 	}
 	return report, nil
 }

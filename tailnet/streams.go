@@ -45,8 +45,8 @@ func (n *Node) dialStream(ctx context.Context, p *peer, addr netip.AddrPort) (ne
 	return c, nil
 }
 
-// awaitStream blocks until the peer has accepted a stream. Meanwhile it makes sure that the underlying WireGuard session is
-// established.
+// awaitStream blocks until the peer has accepted a stream. Meanwhile it makes sure that the underlying WireGuard
+// session is established.
 func (n *Node) awaitStream(ctx context.Context, p *peer, raw engine.Stream) error {
 	wait, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -67,8 +67,8 @@ func (n *Node) awaitStream(ctx context.Context, p *peer, raw engine.Stream) erro
 	return raw.Wait(wait)
 }
 
-// Open is like Dial with network "tcp", but does not wait: written data travels with the request, and Read and Write return
-// the errors that Dial would. Open does wait if the peer does not support streams.
+// Open is like Dial with network "tcp", but does not wait: written data travels with the request, and Read and Write
+// return the errors that Dial would. Open does wait if the peer does not support streams.
 func (n *Node) Open(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
 	p := n.peers.ip(addr.Addr())
 	if n.closed.Load() || p == nil || !n.speaks(p) {

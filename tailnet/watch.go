@@ -7,8 +7,8 @@ import (
 
 const (
 	watchInterval = time.Second
-	// sleepJump is how much further the wall clock must have advanced than the monotonic one, which stops while the machine
-	// sleeps. Setting the clock looks the same and costs a needless rebind.
+	// sleepJump is how much further the wall clock must have advanced than the monotonic one, which stops while the
+	// machine sleeps. Setting the clock looks the same and costs a needless rebind.
 	sleepJump = 10 * time.Second
 	// setBackJump is how much further the monotonic clock must have advanced than the wall clock. A handshake that is
 	// lost because of a smaller step is repeated after as long.
@@ -86,8 +86,8 @@ const (
 	renewTrips   = 4 // round trips that the peer gets at least
 )
 
-// renewSessions restarts the WireGuard sessions of watched peers with open connections, without waiting. The peer may have
-// forgotten a session: its clock kept running while this machine's stood still.
+// renewSessions restarts the WireGuard sessions of watched peers with open connections, without waiting. The peer may
+// have forgotten a session: its clock kept running while this machine's stood still.
 func (n *Node) renewSessions() {
 	for _, p := range n.watchedPeers() {
 		if _, open := p.live.directions(); open && p.live.renewing.CompareAndSwap(false, true) {
@@ -99,10 +99,11 @@ func (n *Node) renewSessions() {
 	}
 }
 
-// renew blocks until the peer uses a session with this node or renewTime is over. A handshake is lost while the relay connection is being
-// established, and its answer is lost while the peer still sends to this node's old address; WireGuard alone retries only after five seconds.
-// If the peer began a handshake while this node slept, and takes an answer that this node has forgotten, it goes on sending with keys that
-// this node does not have. So a peer that does not answer through a session gets another one.
+// renew blocks until the peer uses a session with this node or renewTime is over. A handshake is lost while the relay
+// connection is being established, and its answer is lost while the peer still sends to this node's old address;
+// WireGuard alone retries only after five seconds. If the peer began a handshake while this node slept, and takes an
+// answer that this node has forgotten, it goes on sending with keys that this node does not have. So a peer that does
+// not answer through a session gets another one.
 func (n *Node) renew(p *peer) {
 	for try, begin := 0, time.Now(); time.Since(begin) < renewTime; try++ {
 		seen, _ := p.live.handshakes()

@@ -7,11 +7,11 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/engine"
 )
 
-// The engine detects a dead path only when it has something to send, and takes its time: WireGuard asks for a new session
-// after 15 seconds of silence and repeats that every 5, a relay connection over a dead TCP connection waits for the
-// kernel's next retransmission, and a recovered path is noticed only with the next heartbeat. The watchdog shortens each of
-// these for watched peers with open connections: it listens for signs of life. Without any, it tries the paths four times a
-// second, and the session as soon as a path answers.
+// The engine detects a dead path only when it has something to send, and takes its time: WireGuard asks for a new
+// session after 15 seconds of silence and repeats that every 5, a relay connection over a dead TCP connection waits for
+// the kernel's next retransmission, and a recovered path is noticed only with the next heartbeat. The watchdog shortens
+// each of these for watched peers with open connections: it listens for signs of life. Without any, it tries the paths
+// four times a second, and the session as soon as a path answers.
 const (
 	watchdogTick = 500 * time.Millisecond
 	// alertTick replaces watchdogTick while a path is considered dead; askGap is the time between two attempts on it.
@@ -23,7 +23,8 @@ const (
 	overdue = time.Second
 	// deaf is how long an established session may receive nothing over a path that answers before it is restarted.
 	deaf = time.Second
-	// breakGap is the minimum time between two checks of the relay connections while a relay does not carry packets to a peer.
+	// breakGap is the minimum time between two checks of the relay connections while a relay does not carry packets to
+	// a peer.
 	breakGap = time.Second
 )
 

@@ -117,7 +117,8 @@ func measure(ctx context.Context, runs int, only string) error {
 				spread(all, func(o outcome) float64 { return o.wait }))
 		}
 		fmt.Fprintf(table, "%.0f Mbit/s, queue %v\t%s\t%s\t%s\t%s%%\t%s\n", s.mbits, s.queue, s.name(),
-			spread(all, func(o outcome) float64 { return o.first }), spread(all, func(o outcome) float64 { return o.then }),
+			spread(all, func(o outcome) float64 { return o.first }), spread(all,
+				func(o outcome) float64 { return o.then }),
 			spread(all, func(o outcome) float64 { return o.dropped }), voice)
 		if err := table.Flush(); err != nil {
 			return err

@@ -90,8 +90,8 @@ func (c *complaints) take() (n int, text string) {
 	return n, strings.Join(all, ", ")
 }
 
-// joining is how many agents join at a time. In this process they share the cores with the server, so all at once would only measure
-// how long each waits for a core.
+// joining is how many agents join at a time. In this process they share the cores with the server, so all at once would
+// only measure how long each waits for a core.
 const joining = 50
 
 // launch starts the agents of up to n workspaces, and waits until all are connected.
@@ -120,7 +120,9 @@ func (d *deployment) launch(ctx context.Context, n int) (*fleet, error) {
 			return nil, err
 		}
 		f.wg.Go(func() {
-			err := agent.Run(run, agent.Options{Logger: slog.New(f.log), URL: d.url, Token: token, StateDir: dir, LogDir: dir})
+			err := agent.Run(run, agent.Options{
+				Logger: slog.New(f.log), URL: d.url, Token: token, StateDir: dir, LogDir: dir,
+			})
 			if err != nil && run.Err() == nil {
 				slog.New(f.log).Error("agent ended", "err", err)
 			}
@@ -234,11 +236,15 @@ func (b *bench) rest(ctx context.Context, d *deployment, empty int64) error {
 		}
 	}
 	b.atMost(fmt.Sprintf("%d idle agents: server CPU", b.fleet.n), 100*used.server.Seconds()/took.Seconds(), "% of a core", 5,
-		fmt.Sprintf("database %.2g %%, agents %.3g %%; load %s", 100*used.database.Seconds()/took.Seconds(), 100*used.load.Seconds()/took.Seconds(), load()))
+		fmt.Sprintf("database %.2g %%, agents %.3g %%; load %s", 100*used.database.Seconds()/took.Seconds(),
+			100*used.load.Seconds()/took.Seconds(), load()))
 	b.atMost(fmt.Sprintf("%d idle agents: server memory", b.fleet.n), float64(resident)/1e6, "MB resident", 400,
-		fmt.Sprintf("%.0f MB proportional; %.0f MB before they joined; %d files", float64(share)/1e6, float64(empty)/1e6, descriptors(d.server.Process.Pid)))
-	b.atMost("rows written per heartbeat", float64(rows)/heartbeats, "rows", 0, fmt.Sprintf("%.0f heartbeats; rows written: %s", heartbeats, strings.Join(where, ", ")))
-	b.info("transactions per heartbeat", float64(transactions-commits)/heartbeats, "", "including those that do not depend on agents")
+		fmt.Sprintf("%.0f MB proportional; %.0f MB before they joined; %d files", float64(share)/1e6,
+			float64(empty)/1e6, descriptors(d.server.Process.Pid)))
+	b.atMost("rows written per heartbeat", float64(rows)/heartbeats, "rows", 0,
+		fmt.Sprintf("%.0f heartbeats; rows written: %s", heartbeats, strings.Join(where, ", ")))
+	b.info("transactions per heartbeat", float64(transactions-commits)/heartbeats, "",
+		"including those that do not depend on agents")
 	own, _, err := memory(os.Getpid())
 	if err != nil {
 		return err
@@ -335,8 +341,10 @@ func (b *bench) restart(ctx context.Context) error {
 	ours := used + storing - stored + own - loaded
 	b.atMost(fmt.Sprintf("restart: %d agents are connected again", b.fleet.n), back.Seconds(), "s", 10,
 		fmt.Sprintf("since the start of the process, which answers after %.2g s; %s; %s; %s; load %s", up.Seconds(),
-			b.fleet.log.since(began, welcomed), b.fleet.log.since(began, connected), now.since(spent, back, ours), load()))
-	b.atMost("restart: server CPU", used.Seconds(), "s", 8, fmt.Sprintf("database %.2g s, agents %.2g s", (storing-stored).Seconds(), (own-loaded).Seconds()))
+			b.fleet.log.since(began, welcomed), b.fleet.log.since(began, connected), now.since(spent, back,
+				ours), load()))
+	b.atMost("restart: server CPU", used.Seconds(), "s", 8,
+		fmt.Sprintf("database %.2g s, agents %.2g s", (storing-stored).Seconds(), (own-loaded).Seconds()))
 	var lost int
 	if err := d.db.Pool.QueryRow(ctx, `SELECT count(*) FROM workspace_agents WHERE disconnected_at > $1`, stopping).Scan(&lost); err != nil {
 		return err
@@ -350,6 +358,7 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	count, text := b.fleet.log.take()
 	b.atMost("restart: errors", float64(total-known+lost), "", 0,
-		fmt.Sprintf("of the server %d %s; agents shown disconnected %d; warnings: server %d, agents %d (%s)", total-known, last, lost, warnings-warned, count, text))
+		fmt.Sprintf("of the server %d %s; agents shown disconnected %d; warnings: server %d, agents %d (%s)",
+			total-known, last, lost, warnings-warned, count, text))
 	return nil
 }

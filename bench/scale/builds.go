@@ -21,8 +21,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// executor creates a workspace's agent without Terraform: a log line, a checkpoint, and a resource with an agent. It runs all other jobs
-// as package echo does.
+// executor creates a workspace's agent without Terraform: a log line, a checkpoint, and a resource with an agent. It
+// runs all other jobs as package echo does.
 type executor struct {
 	echo.Executor
 	mu     sync.Mutex // guards the fields below
@@ -55,15 +55,17 @@ func (e *executor) Run(ctx context.Context, stop <-chan struct{}, run job.Run) *
 	e.begun[uuid.UUID(run.Offer.GetJobId())] = began
 	e.mu.Unlock()
 	run.Sink.Log(&provisionerpb.LogLine{
-		At: timestamppb.Now(), Level: provisionerpb.LogLevel_LOG_LEVEL_INFO, Source: provisionerpb.LogSource_LOG_SOURCE_EXECUTOR,
-		Stage: "Starting workspace", Output: "The agent is created.",
+		At: timestamppb.Now(), Level: provisionerpb.LogLevel_LOG_LEVEL_INFO,
+		Source: provisionerpb.LogSource_LOG_SOURCE_EXECUTOR,
+		Stage:  "Starting workspace", Output: "The agent is created.",
 	})
 	state := agent[:]
 	run.Sink.Checkpoint(state)
 	return &provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
 		State: state,
 		Resources: []*provisionerpb.Resource{{Type: "terraform_data", Name: "dev", Agents: []*provisionerpb.Agent{{
-			Id: agent[:], Name: "main", Token: token.Reveal(), Os: "linux", Arch: "amd64", ConnectionTimeoutSeconds: 120,
+			Id: agent[:], Name: "main", Token: token.Reveal(), Os: "linux", Arch: "amd64",
+			ConnectionTimeoutSeconds: 120,
 		}}}},
 	}}}
 }
@@ -98,7 +100,8 @@ func (d *deployment) provisioners(ctx context.Context, daemons, slots int) (stop
 		header.Set(sdk.ProvisionerTagsHeader, "")
 		p, err := provisionerd.Join(provisionerd.RunOptions{
 			Options: provisionerd.Options{
-				Logger: slog.New(slog.DiscardHandler), Name: name, StateDir: filepath.Join(d.dir, name), Slots: slots, Executor: d.executor,
+				Logger: slog.New(slog.DiscardHandler), Name: name, StateDir: filepath.Join(d.dir, name), Slots: slots,
+				Executor: d.executor,
 			},
 			URL:    d.url,
 			Header: func(context.Context) (http.Header, error) { return header.Clone(), nil },
@@ -191,7 +194,8 @@ func (b *bench) builds(ctx context.Context) error {
 	}
 	took, used := after.since(before)
 	b.info("workspaces created by the API", float64(b.queue)/took.Seconds(), "/s",
-		fmt.Sprintf("8 clients; server %.1f ms CPU each, database %.1f", milliseconds(used.server)/float64(b.queue), milliseconds(used.database)/float64(b.queue)))
+		fmt.Sprintf("8 clients; server %.1f ms CPU each, database %.1f", milliseconds(used.server)/float64(b.queue),
+			milliseconds(used.database)/float64(b.queue)))
 
 	const daemons, slots = 4, 4
 	before = after
@@ -268,7 +272,8 @@ func (b *bench) dispatch(ctx context.Context, d *deployment) error {
 		return fmt.Errorf("%d of %d builds ran", len(waited), runs)
 	}
 	b.atMost("dispatch p99", milliseconds(quantile(waited, 0.99)), "ms", 50,
-		fmt.Sprintf("beside %d waiting builds; from the transaction of the request to the executor; p50 %.3g", b.queue, milliseconds(quantile(waited, 0.5))))
+		fmt.Sprintf("beside %d waiting builds; from the transaction of the request to the executor; p50 %.3g", b.queue,
+			milliseconds(quantile(waited, 0.5))))
 	_, err = d.db.Pool.Exec(ctx, `DELETE FROM provisioner_jobs WHERE tags ->> 'pool' = 'absent'`)
 	return err
 }

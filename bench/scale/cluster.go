@@ -30,8 +30,8 @@ const meshServers = 3
 // ample is a wait that is longer than thousands of participants need on a busy machine.
 const ample = 15 * time.Minute
 
-// cluster is mesh servers that are linked to each other, and participants of them that carry no packets: their connections to the
-// coordinator, with what leads them back to it, are those of real agents and clients.
+// cluster is mesh servers that are linked to each other, and participants of them that carry no packets: their
+// connections to the coordinator, with what leads them back to it, are those of real agents and clients.
 type cluster struct {
 	servers []*meshProcess
 	ways    *balancer
@@ -144,7 +144,9 @@ func (c *cluster) enter(kind protocol.Kind) *still {
 	p := &still{of: c, id: uuid.New(), kind: kind, key: key, change: make(chan struct{}, 1), peers: map[uuid.UUID]uint64{}}
 	p.seq.Store(1)
 	header := http.Header{sdk.AgentTokenHeader: {p.id.String()}}
-	opts := client.Options{URL: &url.URL{Scheme: "http", Host: "balancer"}, Kind: kind, Key: key, HTTPClient: c.ways.client()}
+	opts := client.Options{URL: &url.URL{
+		Scheme: "http", Host: "balancer",
+	}, Kind: kind, Key: key, HTTPClient: c.ways.client()}
 	if kind == protocol.KindClient {
 		header = http.Header{sdk.SessionHeader: {p.id.String()}}
 		p.id = tailnet.ClientID(key)
@@ -220,8 +222,8 @@ func (p *still) learns(ctx context.Context, of *still, seq uint64) error {
 	}
 }
 
-// introduce makes n users join, and introduces each to an agent at another server. It returns how long each introduction took, once both ends
-// knew of it.
+// introduce makes n users join, and introduces each to an agent at another server. It returns how long each
+// introduction took, once both ends knew of it.
 func (c *cluster) introduce(ctx context.Context, n int) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, ample)
 	defer cancel()
@@ -235,7 +237,8 @@ func (c *cluster) introduce(ctx context.Context, n int) ([]time.Duration, error)
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(c.agents, func(a *still) bool { return !used[a] && !slices.Contains(w.Servers, a.home.Load().id) })
+		i := slices.IndexFunc(c.agents,
+			func(a *still) bool { return !used[a] && !slices.Contains(w.Servers, a.home.Load().id) })
 		if i < 0 {
 			return nil, errors.New("there is no agent at another server")
 		}
@@ -302,7 +305,9 @@ func (b *balancer) lead(to []*meshProcess) { b.servers.Store(&to) }
 
 // client returns what makes requests through the balancer.
 func (b *balancer) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, WriteBufferSize: 1 << 10, ReadBufferSize: 1 << 10, DialContext: b.dial}}
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, WriteBufferSize: 1 << 10, ReadBufferSize: 1 << 10, DialContext: b.dial,
+	}}
 }
 
 func (b *balancer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -387,7 +392,8 @@ func (b *bench) clusterJoins(ctx context.Context, c *cluster, empty int64) error
 		return err
 	}
 	b.info(fmt.Sprintf("cluster: %d agents join %d servers at one time", b.peers, meshServers), took.Seconds(), "s",
-		fmt.Sprintf("%d connections, servers %.3g CPU s; load %s", c.ways.dials.Load(), (joined-before).Seconds(), load()))
+		fmt.Sprintf("%d connections, servers %.3g CPU s; load %s", c.ways.dials.Load(), (joined-before).Seconds(),
+			load()))
 	if err := pause(ctx, b.idle); err != nil { // for the collector
 		return err
 	}
@@ -416,8 +422,10 @@ func (b *bench) clusterJoins(ctx context.Context, c *cluster, empty int64) error
 	for i := range later {
 		messages += later[i].Messages - states[i].Messages
 	}
-	b.info("cluster: memory of each agent, at all servers", float64(resident-empty)/n/1000, "kB resident", fmt.Sprintf("%.0f MB in sum", float64(resident)/1e6))
-	b.info("cluster: bytes of each idle agent", bytes, "bytes a minute", "its connection to the coordinator, both directions")
+	b.info("cluster: memory of each agent, at all servers", float64(resident-empty)/n/1000, "kB resident",
+		fmt.Sprintf("%.0f MB in sum", float64(resident)/1e6))
+	b.info("cluster: bytes of each idle agent", bytes, "bytes a minute",
+		"its connection to the coordinator, both directions")
 	b.info("cluster: CPU of all servers with idle agents", 100*(idle-quiet).Seconds()/b.idle.Seconds(), "% of a core",
 		fmt.Sprintf("%d messages between servers in %s", messages, b.idle))
 	return nil
@@ -439,7 +447,8 @@ func (b *bench) clusterPairs(ctx context.Context, c *cluster) error {
 		return err
 	}
 	b.info(fmt.Sprintf("cluster: introduction to an agent at another server, beside %d agents", b.peers), milliseconds(quantile(took, 0.5)), "ms",
-		fmt.Sprintf("median of %d, 8 at a time; 99 %% within %.3g ms; %.3g ms of CPU each, with the join", n, milliseconds(quantile(took, 0.99)), milliseconds(after-before)/float64(n)))
+		fmt.Sprintf("median of %d, 8 at a time; 99 %% within %.3g ms; %.3g ms of CPU each, with the join", n,
+			milliseconds(quantile(took, 0.99)), milliseconds(after-before)/float64(n)))
 	return nil
 }
 
@@ -467,10 +476,12 @@ func (b *bench) clusterLoss(ctx context.Context, c *cluster) error {
 		return err
 	}
 	b.info(fmt.Sprintf("cluster: a server dies: its %d participants are at the others", state.Online-1), took.Seconds(), "s",
-		fmt.Sprintf("%d connections, servers %.3g CPU s; load %s", c.ways.dials.Load()-dials, (after-before).Seconds(), load()))
+		fmt.Sprintf("%d connections, servers %.3g CPU s; load %s", c.ways.dials.Load()-dials, (after-before).Seconds(),
+			load()))
 	if err := c.pairs(ctx); err != nil {
 		return err
 	}
-	b.info("cluster: every user and agent that were introduced learn of each other's next move", time.Since(began).Seconds(), "s", "since the server died")
+	b.info("cluster: every user and agent that were introduced learn of each other's next move",
+		time.Since(began).Seconds(), "s", "since the server died")
 	return nil
 }

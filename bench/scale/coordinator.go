@@ -32,7 +32,9 @@ func (b *bench) connect(ctx context.Context, s *coordinator.Server, kind protoco
 	if kind == protocol.KindClient {
 		id = tailnet.ClientID(key)
 	}
-	p := &peer{coordinator.Principal{Kind: kind, ID: id, Name: id.String()}, key, nil, make(chan uuid.UUID, 16), make(chan struct{})}
+	p := &peer{coordinator.Principal{
+		Kind: kind, ID: id, Name: id.String(),
+	}, key, nil, make(chan uuid.UUID, 16), make(chan struct{})}
 	if kind == protocol.KindServer {
 		p.heard = make(chan uuid.UUID, 2*b.peers)
 	}
@@ -60,7 +62,9 @@ func (p *peer) read() {
 			continue
 		}
 		if m.Peer.Ack {
-			if p.say(context.Background(), protocol.ClientMessage{Ready: &protocol.PeerRef{ID: m.Peer.Info.ID}}) != nil {
+			if p.say(context.Background(), protocol.ClientMessage{Ready: &protocol.PeerRef{
+				ID: m.Peer.Info.ID,
+			}}) != nil {
 				return
 			}
 		}
@@ -83,14 +87,18 @@ func (p *peer) announce(ctx context.Context, seq uint64) error {
 	}})
 }
 
-// coordinator measures the table of participants alone: connections in memory instead of websockets, no relay, and no database.
+// coordinator measures the table of participants alone: connections in memory instead of websockets, no relay, and no
+// database.
 func (b *bench) coordinator(ctx context.Context) error {
 	s := coordinator.New(coordinator.Options{
 		ID: uuid.New(),
 		RelayMap: func() tailnet.RelayMap {
 			return tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 1, Code: "scale", Name: "Scale"}}}
 		},
-		Authorizer: coordinator.AuthorizerFunc(func(context.Context, coordinator.Principal, coordinator.Target) error { return nil }),
+		Authorizer: coordinator.AuthorizerFunc(func(context.Context, coordinator.Principal,
+			coordinator.Target) error {
+			return nil
+		}),
 	})
 	defer s.Close()
 	own, err := b.connect(ctx, s, protocol.KindServer)
@@ -135,7 +143,8 @@ func (b *bench) coordinator(ctx context.Context) error {
 		}
 		if n == b.peers {
 			b.atMost(fmt.Sprintf("coordinator: memory of each of %d peers", n), float64(alive()-before)/float64(n-had)/1000, "kB", 30, "heap and stacks, those of the simulated participants included")
-			b.info("coordinator: CPU of each join", float64(joined-spent)/float64(n-had)/float64(time.Microsecond), "µs", "both ends")
+			b.info("coordinator: CPU of each join", float64(joined-spent)/float64(n-had)/float64(time.Microsecond),
+				"µs", "both ends")
 		}
 		each, err := b.changes(ctx, own, all)
 		if err != nil {
@@ -144,7 +153,8 @@ func (b *bench) coordinator(ctx context.Context) error {
 		cost = append(cost, each)
 	}
 	b.info(fmt.Sprintf("coordinator: CPU of a change beside %d peers", b.peers), float64(cost[1])/float64(time.Microsecond), "µs",
-		fmt.Sprintf("one agent's, which its only partner learns; %.3g µs beside %d", float64(cost[0])/float64(time.Microsecond), b.peers/10))
+		fmt.Sprintf("one agent's, which its only partner learns; %.3g µs beside %d",
+			float64(cost[0])/float64(time.Microsecond), b.peers/10))
 	return nil
 }
 

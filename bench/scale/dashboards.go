@@ -43,7 +43,8 @@ var (
 	}
 )
 
-// browser is one user's open dashboard: an event stream, and what the page of workspaces shows, which it reads again after events.
+// browser is one user's open dashboard: an event stream, and what the page of workspaces shows, which it reads again
+// after events.
 type browser struct {
 	client *sdk.Client
 	events *atomic.Int64
@@ -74,10 +75,13 @@ func (br browser) read(ctx context.Context, path string) error {
 
 // user creates a user with a session.
 func (d *deployment) user(ctx context.Context, name string) (*sdk.Client, error) {
-	if _, err := d.admin.CreateUser(ctx, sdk.CreateUserRequest{Email: name + "@example.com", Username: name, Password: password}); err != nil {
+	if _, err := d.admin.CreateUser(ctx, sdk.CreateUserRequest{
+		Email: name + "@example.com", Username: name, Password: password,
+	}); err != nil {
 		return nil, fmt.Errorf("create user %s: %w", name, err)
 	}
-	session, err := sdk.New(d.url, "", sdk.Options{}).Login(ctx, sdk.LoginRequest{Email: name + "@example.com", Password: password})
+	session, err := sdk.New(d.url, "", sdk.Options{}).Login(ctx,
+		sdk.LoginRequest{Email: name + "@example.com", Password: password})
 	if err != nil {
 		return nil, fmt.Errorf("sign in as %s: %w", name, err)
 	}
@@ -226,7 +230,8 @@ func (b *bench) dashboards(ctx context.Context) error {
 	}
 	took, used := after.since(before)
 	b.atMost(fmt.Sprintf("%d dashboards while %d builds run: server CPU", len(users), builds), used.server.Seconds()/took.Seconds(), "cores", 1,
-		fmt.Sprintf("%.2g CPU seconds in %.2g s; database %.2g; %d events, %d answers read again", used.server.Seconds(), took.Seconds(), used.database.Seconds(), events.Load(), reads.Load()))
+		fmt.Sprintf("%.2g CPU seconds in %.2g s; database %.2g; %d events, %d answers read again",
+			used.server.Seconds(), took.Seconds(), used.database.Seconds(), events.Load(), reads.Load()))
 	return nil
 }
 

@@ -92,7 +92,9 @@ func (d *deployment) open(ctx context.Context) (err error) {
 
 func (d *deployment) openDatabase(ctx context.Context) (err error) {
 	quiet := slog.New(slog.DiscardHandler)
-	if d.postgres, err = embedded.Start(ctx, embedded.Options{Dir: filepath.Join(d.dir, "database"), Logger: quiet}); err != nil {
+	if d.postgres, err = embedded.Start(ctx, embedded.Options{
+		Dir: filepath.Join(d.dir, "database"), Logger: quiet,
+	}); err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	if d.db, err = database.Open(ctx, d.postgres.URL(), quiet); err != nil {
@@ -123,7 +125,9 @@ func (d *deployment) fill(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the setup code: %w", err)
 	}
-	if _, err := nameless.CreateFirstUser(ctx, sdk.CreateFirstUserRequest{Email: "ada@example.com", Username: "ada", Password: password, SetupCode: string(code)}); err != nil {
+	if _, err := nameless.CreateFirstUser(ctx, sdk.CreateFirstUserRequest{
+		Email: "ada@example.com", Username: "ada", Password: password, SetupCode: string(code),
+	}); err != nil {
 		return fmt.Errorf("create the first user: %w", err)
 	}
 	session, err := nameless.Login(ctx, sdk.LoginRequest{Email: "ada@example.com", Password: password})
@@ -159,7 +163,9 @@ func (d *deployment) fill(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	d.template, err = d.admin.CreateTemplate(ctx, sdk.DefaultOrganization, sdk.CreateTemplateRequest{Name: "scale", VersionID: version.ID})
+	d.template, err = d.admin.CreateTemplate(ctx, sdk.DefaultOrganization, sdk.CreateTemplateRequest{
+		Name: "scale", VersionID: version.ID,
+	})
 	return err
 }
 
@@ -173,7 +179,8 @@ func (d *deployment) start(ctx context.Context) (began time.Time, err error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), d.coder, "server")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.dir, log, log
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "CODER_CONFIG_DIR=" + filepath.Join(d.dir, "config"), "CODER_CACHE_DIRECTORY=" + filepath.Join(d.dir, "cache"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + d.dir, "CODER_CONFIG_DIR=" + filepath.Join(d.dir,
+			"config"), "CODER_CACHE_DIRECTORY=" + filepath.Join(d.dir, "cache"),
 		"CODER_HTTP_ADDRESS=" + d.url.Host, "CODER_ACCESS_URL=" + d.url.String(), "CODER_PG_CONNECTION_URL=" + d.postgres.URL(),
 		"CODER_PROVISIONER_DAEMONS=0", "CODER_PROVISIONER_DAEMON_PSK=" + psk,
 		"CODER_API_RATE_LIMIT=0", // one user sends what hundreds would
@@ -264,7 +271,9 @@ func (d *deployment) usage() (u usage, err error) {
 
 // since returns what was used since an earlier time.
 func (u usage) since(earlier usage) (took time.Duration, used usage) {
-	return u.at.Sub(earlier.at), usage{server: u.server - earlier.server, database: u.database - earlier.database, load: u.load - earlier.load}
+	return u.at.Sub(earlier.at), usage{
+		server: u.server - earlier.server, database: u.database - earlier.database, load: u.load - earlier.load,
+	}
 }
 
 // postmaster returns the process id of PostgreSQL.

@@ -72,7 +72,8 @@ func (b *bench) history(ctx context.Context) error {
 			}
 			times = append(times, time.Since(began))
 		}
-		b.atMost(request.name, milliseconds(quantile(times, 0.5)), "ms", 100, fmt.Sprintf("median of %d, slowest %.3g", runs, milliseconds(times[runs-1])))
+		b.atMost(request.name, milliseconds(quantile(times, 0.5)), "ms", 100,
+			fmt.Sprintf("median of %d, slowest %.3g", runs, milliseconds(times[runs-1])))
 	}
 	return b.dispatch(ctx, d)
 }

@@ -1,13 +1,14 @@
-// Command scale measures how much one server carries: idle agents, a restart with all of them connected, builds, open dashboards,
-// participants of the coordinator, three linked servers of which one dies, a large database, and the relay. It starts the built program with a database of its own and
-// generates the load, and it prints each figure beside the one that is asked for.
+// Command scale measures how much one server carries: idle agents, a restart with all of them connected, builds, open
+// dashboards, participants of the coordinator, three linked servers of which one dies, a large database, and the relay.
+// It starts the built program with a database of its own and generates the load, and it prints each figure beside the
+// one that is asked for.
 //
 //	go run ./bench/scale -coder build/coder [-parts agents,restart] [-agents 1000] [-out build/bench-scale.json]
 //
-// The agents are package agent's, with real mesh nodes, many in this process. They differ from those of workspaces in that they have no
-// scripts and no process of their own. The provisioners are package provisionerd's, with an executor that creates an agent instead of
-// running Terraform. Load and server share the machine, so a machine with more cores shows better times; the CPU figures are the server's
-// alone.
+// The agents are package agent's, with real mesh nodes, many in this process. They differ from those of workspaces in
+// that they have no scripts and no process of their own. The provisioners are package provisionerd's, with an executor
+// that creates an agent instead of running Terraform. Load and server share the machine, so a machine with more cores
+// shows better times; the CPU figures are the server's alone.
 package main
 
 import (
@@ -144,16 +145,19 @@ func start() error {
 	chosen := flag.String("parts", strings.Join(names, ","), "what to measure, separated by commas")
 	out := flag.String("out", "", "file for the figures as JSON")
 	flag.IntVar(&b.agentCount, "agents", 1000, "number of agents")
-	flag.DurationVar(&b.idle, "idle", time.Minute, "time for which idle agents are watched, after twice that time in which they settle")
+	flag.DurationVar(&b.idle, "idle", time.Minute,
+		"time for which idle agents are watched, after twice that time in which they settle")
 	flag.IntVar(&b.peers, "peers", 10_000, "number of participants of the coordinator")
 	flag.IntVar(&b.streams, "dashboards", 500, "number of open dashboards")
 	flag.IntVar(&b.queue, "queue", 1000, "number of builds that wait")
 	flag.IntVar(&b.workspaces, "workspaces", 10_000, "number of workspaces in the large database, with ten builds each")
 	flag.IntVar(&b.logLines, "log-lines", 10_000_000, "number of log lines in the large database")
 	flag.BoolVar(&b.keep, "keep", false, "keep the deployment's folder, with the server's log")
-	flag.BoolVar(&b.statements, "statements", false, "show the most expensive statements of each part (needs the extension pg_stat_statements)")
+	flag.BoolVar(&b.statements, "statements", false,
+		"show the most expensive statements of each part (needs the extension pg_stat_statements)")
 	serve := flag.Bool("serve-relay", false, "for the program's own use: serve a relay")
-	flag.StringVar(&b.profile, "profile", "", "file for a CPU profile of the load in the last part (for the server's, set CODER_PPROF_ENABLE)")
+	flag.StringVar(&b.profile, "profile", "",
+		"file for a CPU profile of the load in the last part (for the server's, set CODER_PPROF_ENABLE)")
 	flag.Parse()
 	if *serve {
 		return serveRelay()

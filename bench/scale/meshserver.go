@@ -31,8 +31,9 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// A mesh server is the server's part of the mesh in a process of its own: coordinator, relay, links to other servers and turns to join are
-// the product's. There is no database: a token is the id of whom it belongs to, and everyone may see everyone.
+// A mesh server is the server's part of the mesh in a process of its own: coordinator, relay, links to other servers
+// and turns to join are the product's. There is no database: a token is the id of whom it belongs to, and everyone may
+// see everyone.
 //
 // It prints its URL, and then reads commands, one on a line. It ends with its input.
 //

@@ -23,8 +23,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/relay"
 )
 
-// serveRelay is the process that the relay's figures are taken from. It prints its URL, admits the keys that it reads, and ends with its
-// input.
+// serveRelay is the process that the relay's figures are taken from. It prints its URL, admits the keys that it reads,
+// and ends with its input.
 func serveRelay() error {
 	s, err := relay.New(relay.Options{})
 	if err != nil {
@@ -108,7 +108,8 @@ func (r *relayProcess) node() (*tailnet.Node, error) {
 	if _, err := fmt.Fprintf(r.in, "%x\n", key[:]); err != nil || !r.out.Scan() {
 		return nil, errors.Join(errors.New("the relay does not admit a node"), err, n.Close())
 	}
-	return n, n.SetRelayMap(tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 1, Code: "scale", Name: "Scale"}}}, r.url)
+	return n, n.SetRelayMap(tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 1, Code: "scale", Name: "Scale"}}},
+		r.url)
 }
 
 // relay measures a relay in a process of its own. Both ends of the pairs are in this one.
@@ -147,7 +148,8 @@ func (b *bench) relay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost("relay: memory of each idle pair", float64(full-empty)/idlePairs/1000, "kB", 200, fmt.Sprintf("resident, %d pairs", idlePairs))
+	b.atMost("relay: memory of each idle pair", float64(full-empty)/idlePairs/1000, "kB", 200,
+		fmt.Sprintf("resident, %d pairs", idlePairs))
 
 	before, err := cpu(r.cmd.Process.Pid)
 	if err != nil {
@@ -175,13 +177,17 @@ func (b *bench) relay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("relay: throughput in sum", bits/took/1e9, "Gbit/s", 1, fmt.Sprintf("%d pairs, with both ends on the same cores; load %s", busyPairs, load()))
-	b.atLeast("relay: throughput of a core", bits/(after-before).Seconds()/1e9, "Gbit/s", 1, "by the CPU time of the relay's process alone")
+	b.atLeast("relay: throughput in sum", bits/took/1e9, "Gbit/s", 1,
+		fmt.Sprintf("%d pairs, with both ends on the same cores; load %s", busyPairs, load()))
+	b.atLeast("relay: throughput of a core", bits/(after-before).Seconds()/1e9, "Gbit/s", 1,
+		"by the CPU time of the relay's process alone")
 	return nil
 }
 
 // pair connects two new nodes through the relay. The far one counts what it receives.
-func (r *relayProcess) pair(ctx context.Context, draining *sync.WaitGroup, received *atomic.Int64) (near, far *tailnet.Node, conn net.Conn, err error) {
+func (r *relayProcess) pair(
+	ctx context.Context, draining *sync.WaitGroup, received *atomic.Int64,
+) (near, far *tailnet.Node, conn net.Conn, err error) {
 	if near, err = r.node(); err != nil {
 		return nil, nil, nil, err
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// countStatements makes PostgreSQL count what each statement costs. It needs the extension pg_stat_statements, and starts PostgreSQL again.
+// countStatements makes PostgreSQL count what each statement costs. It needs the extension pg_stat_statements, and
+// starts PostgreSQL again.
 func (d *deployment) countStatements(ctx context.Context) error {
 	if _, err := d.db.Pool.Exec(ctx, `ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'`); err != nil {
 		return err
@@ -43,7 +44,8 @@ func (d *deployment) showStatements(ctx context.Context) error {
 			return err
 		}
 		text := strings.Join(strings.Fields(query), " ")
-		fmt.Fprintf(os.Stderr, "%9d %10.0f %10.3f %10.3f %10d  %s\n", calls, total, run, plan, affected, text[:min(len(text), 140)])
+		fmt.Fprintf(os.Stderr, "%9d %10.0f %10.3f %10.3f %10d  %s\n", calls, total, run, plan, affected,
+			text[:min(len(text), 140)])
 	}
 	if err := rows.Err(); err != nil {
 		return err

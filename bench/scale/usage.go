@@ -68,7 +68,8 @@ func familyCPU(pid int) (time.Duration, error) {
 	return sum, err
 }
 
-// memory returns the resident set of a process, in bytes, and its proportional share of it, 0 if this account may not know.
+// memory returns the resident set of a process, in bytes, and its proportional share of it, 0 if this account may not
+// know.
 func memory(pid int) (resident, share int64, err error) {
 	if resident, err = kilobytes(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:"); err != nil {
 		return 0, 0, err
@@ -112,7 +113,8 @@ func load() string {
 	return strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
-// cores is how the machine's processors have spent their time since it started, in ticks of /proc/stat. See proc_stat(5).
+// cores is how the machine's processors have spent their time since it started, in ticks of /proc/stat. See
+// proc_stat(5).
 type cores struct {
 	idle   uint64 // without work
 	disk   uint64 // without work that did not wait for a disk
@@ -144,8 +146,8 @@ func readCores() (cores, error) {
 	return c, nil
 }
 
-// since says how the processors spent their time since earlier. A wall time says something of the product only where they had
-// little else to do: ours is the CPU time of the server, the database and the load, in the same time.
+// since says how the processors spent their time since earlier. A wall time says something of the product only where
+// they had little else to do: ours is the CPU time of the server, the database and the load, in the same time.
 func (c cores) since(earlier cores, took, ours time.Duration) string {
 	all := float64(c.all - earlier.all)
 	if all == 0 {

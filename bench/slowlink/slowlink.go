@@ -1,6 +1,6 @@
-// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss, a rate and cuts. It is for tests and
-// measurements, requires root, and works on Linux only. It exists because many machines lack the kernel module of netem. It does not
-// interpret what travels on the wire.
+// Package slowlink connects two network namespaces in user space, by a pair of TUN devices with delay, loss, a rate and
+// cuts. It is for tests and measurements, requires root, and works on Linux only. It exists because many machines lack
+// the kernel module of netem. It does not interpret what travels on the wire.
 package slowlink
 
 import (

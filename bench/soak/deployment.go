@@ -246,9 +246,9 @@ func (d *deployment) agents() (found []process) {
 	return found
 }
 
-// eachProcess visits the processes whose environment names the address of this deployment: agents, what they started, and
-// commands. What it passes is a handle, which stays that process's: the kernel gives a number to another process soon after
-// its process has ended.
+// eachProcess visits the processes whose environment names the address of this deployment: agents, what they started,
+// and commands. What it passes is a handle, which stays that process's: the kernel gives a number to another process
+// soon after its process has ended.
 func (d *deployment) eachProcess(visit func(*os.Process)) {
 	names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, name := range names {
@@ -281,8 +281,8 @@ func mentions(env []byte, url string) bool {
 	}
 }
 
-// endLeft ends the processes of workspaces that could not be deleted: agents outlive their server by design. A keeper starts
-// its agent again in the moment before it ends too, so one look is not enough. It returns how many it ended.
+// endLeft ends the processes of workspaces that could not be deleted: agents outlive their server by design. A keeper
+// starts its agent again in the moment before it ends too, so one look is not enough. It returns how many it ended.
 func (d *deployment) endLeft(ctx context.Context) (ended int, err error) {
 	err = until(ctx, "end the workspaces that are left", func() (bool, error) {
 		left := 0

@@ -1,12 +1,13 @@
-// Command soak uses a deployment for a long time, and shows whether servers and agents keep what they should give back: memory, goroutines and
-// descriptors. It starts the built program: two servers behind a load balancer, a provisioner, and workspaces that stay while others come and
-// go. People's commands run all the time: create, ssh, port-forward, requests to an app, stop, start and delete.
+// Command soak uses a deployment for a long time, and shows whether servers and agents keep what they should give back:
+// memory, goroutines and descriptors. It starts the built program: two servers behind a load balancer, a provisioner,
+// and workspaces that stay while others come and go. People's commands run all the time: create, ssh, port-forward,
+// requests to an app, stop, start and delete.
 //
 //	go run ./bench/soak -coder build/coder [-duration 1h] [-out build/soak]
 //
-// It writes a line for each process every few seconds to OUT.csv, and a plot to OUT.svg, and prints how fast each quantity grew and whether that
-// differs from zero. Heap profiles of the servers, each after a garbage collection, show what grew: those of OUT-server-0-warm.heap and
-// OUT-server-0-end.heap differ by what go tool pprof -diff_base prints.
+// It writes a line for each process every few seconds to OUT.csv, and a plot to OUT.svg, and prints how fast each
+// quantity grew and whether that differs from zero. Heap profiles of the servers, each after a garbage collection, show
+// what grew: those of OUT-server-0-warm.heap and OUT-server-0-end.heap differ by what go tool pprof -diff_base prints.
 package main
 
 import (
@@ -46,7 +47,9 @@ func main() {
 	}
 }
 
-func soak(ctx context.Context, coder string, duration, warm, every time.Duration, loops int, out string, keep bool) (err error) {
+func soak(
+	ctx context.Context, coder string, duration, warm, every time.Duration, loops int, out string, keep bool,
+) (err error) {
 	d, err := open(ctx, coder, keep)
 	if err != nil {
 		return err

@@ -191,14 +191,15 @@ func of(samples []sample, quantity int, from time.Duration) (all []series) {
 }
 
 const (
-	// parts is how many parts a series is cut into. Samples depend on those just before them, means of long parts hardly do.
+	// parts is how many parts a series is cut into. Samples depend on those just before them, means of long parts
+	// hardly do.
 	parts = 12
 	// student is the 99.5 % quantile of Student's t distribution with parts-2 degrees of freedom.
 	student = 3.169
 )
 
-// slope fits a line through the means of parts of a series. It returns the growth in each hour, and by how much that may be wrong with a
-// probability of 99 %. ok is false if there are too few samples.
+// slope fits a line through the means of parts of a series. It returns the growth in each hour, and by how much that
+// may be wrong with a probability of 99 %. ok is false if there are too few samples.
 func (s series) slope() (growth, margin float64, ok bool) {
 	if len(s.x) < 2*parts {
 		return 0, 0, false

@@ -1,5 +1,5 @@
-// Command coder-slim is the program that laptops download and workspaces run: the command line, the agent and the region
-// proxy, without the server, the provisioner and what they pull in.
+// Command coder-slim is the program that laptops download and workspaces run: the command line, the agent and the
+// region proxy, without the server, the provisioner and what they pull in.
 package main
 
 import (

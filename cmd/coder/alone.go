@@ -8,7 +8,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
-// alone lets built-in provisioners run templates unconfined while the server has one user, who could do the same without it.
+// alone lets built-in provisioners run templates unconfined while the server has one user, who could do the same
+// without it.
 type alone struct{ db chan *database.DB }
 
 func newAlone() *alone { return &alone{make(chan *database.DB, 1)} }

@@ -26,8 +26,10 @@ const maxKeyFile = 1 << 16
 type stateKeys struct{ keys, file string }
 
 func (k *stateKeys) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.keys, "state-encryption-key", "", "the server's state keys, as for coder server (prefer the environment variable)")
-	cmd.Flags().StringVar(&k.file, "state-encryption-key-file", "", "file with those keys (default state-encryption.key in the configuration folder)")
+	cmd.Flags().StringVar(&k.keys, "state-encryption-key", "",
+		"the server's state keys, as for coder server (prefer the environment variable)")
+	cmd.Flags().StringVar(&k.file, "state-encryption-key-file", "",
+		"file with those keys (default state-encryption.key in the configuration folder)")
 }
 
 // given reports whether the keys are kept elsewhere than in the configuration folder.
@@ -48,7 +50,8 @@ func (k *stateKeys) path(cmd *cobra.Command) (string, error) {
 // read returns the keys and their text.
 func (k *stateKeys) read(cmd *cobra.Command) (string, *keyring.Ring, error) {
 	if k.keys != "" && k.file != "" {
-		return "", nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file cannot be combined")
+		return "", nil, fault.New(fault.Invalid,
+			"--state-encryption-key and --state-encryption-key-file cannot be combined")
 	}
 	if k.keys != "" {
 		ring, err := keyring.Parse(k.keys)
@@ -65,7 +68,8 @@ func (k *stateKeys) read(cmd *cobra.Command) (string, *keyring.Ring, error) {
 func readKeys(path string) (string, *keyring.Ring, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", nil, fault.New(fault.Invalid, "The file with the state keys cannot be read: %w", err).WithDetail("Name the right file. Nothing was changed.")
+		return "", nil, fault.New(fault.Invalid, "The file with the state keys cannot be read: %w", err).
+			WithDetail("Name the right file. Nothing was changed.")
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
@@ -82,7 +86,8 @@ func readKeys(path string) (string, *keyring.Ring, error) {
 // lacking returns a fault if a ring lacks keys of a backup.
 func lacking(ring *keyring.Ring, h backup.Header, detail string) error {
 	if missing := ring.Missing(h.Keys); len(missing) > 0 {
-		return fault.New(fault.Invalid, "The state keys %s, which encrypt a part of the data, are missing.", strings.Join(missing, ", ")).WithDetail("%s", detail)
+		return fault.New(fault.Invalid, "The state keys %s, which encrypt a part of the data, are missing.",
+			strings.Join(missing, ", ")).WithDetail("%s", detail)
 	}
 	return nil
 }
@@ -91,10 +96,12 @@ func lacking(ring *keyring.Ring, h backup.Header, detail string) error {
 func newFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fault.New(fault.Conflict, "%s already exists.", path).WithDetail("Choose another name, or remove the file first.")
+		return nil, fault.New(fault.Conflict, "%s already exists.", path).
+			WithDetail("Choose another name, or remove the file first.")
 	}
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "The file cannot be written: %w", err).WithDetail("Choose a folder that exists and that you may write to.")
+		return nil, fault.New(fault.Invalid, "The file cannot be written: %w", err).
+			WithDetail("Choose a folder that exists and that you may write to.")
 	}
 	return f, nil
 }
@@ -162,7 +169,8 @@ and keep it in another place.`,
 			fmt.Fprintf(os.Stderr, "Wrote the database as of %s into %s.\n", h.Created.Format(time.RFC3339), args[0])
 			switch {
 			case keyFile != "":
-				fmt.Fprintf(os.Stderr, "Wrote the state keys into %s. Keep the two files in different places.\n", keyFile)
+				fmt.Fprintf(os.Stderr, "Wrote the state keys into %s. Keep the two files in different places.\n",
+					keyFile)
 			case len(h.Keys) > 0:
 				fmt.Fprintf(os.Stderr, "The file does not contain the state keys %s, without which it cannot be restored.\n", strings.Join(h.Keys, ", "))
 			}
@@ -193,7 +201,8 @@ It is not needed if the server has the keys.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return fault.New(fault.Invalid, "The backup cannot be read: %w", err).WithDetail("Name a file of coder server backup.")
+				return fault.New(fault.Invalid, "The backup cannot be read: %w", err).
+					WithDetail("Name a file of coder server backup.")
 			}
 			defer f.Close()
 			info, err := f.Stat()
@@ -201,7 +210,8 @@ It is not needed if the server has the keys.`,
 				return fmt.Errorf("read backup: %w", err)
 			}
 			if !info.Mode().IsRegular() {
-				return fault.New(fault.Invalid, "%s is not a file.", args[0]).WithDetail("Name a file of coder server backup.")
+				return fault.New(fault.Invalid, "%s is not a file.", args[0]).
+					WithDetail("Name a file of coder server backup.")
 			}
 			file, err := backup.Check(f, info.Size())
 			if err != nil {
@@ -211,7 +221,8 @@ It is not needed if the server has the keys.`,
 			if err != nil {
 				return err
 			}
-			source, detach, err := db.locate(cmd, func(cmd *cobra.Command) (string, func() error, error) { return runBuiltIn(cmd, embedded.Start) })
+			source, detach, err := db.locate(cmd,
+				func(cmd *cobra.Command) (string, func() error, error) { return runBuiltIn(cmd, embedded.Start) })
 			if err != nil {
 				return err
 			}
@@ -230,7 +241,8 @@ It is not needed if the server has the keys.`,
 	return cmd
 }
 
-// restore checks that the server will have the keys of a backup. install puts those of keyFile, if it is set, where the server finds them.
+// restore checks that the server will have the keys of a backup. install puts those of keyFile, if it is set, where the
+// server finds them.
 func (k *stateKeys) restore(cmd *cobra.Command, keyFile string, h backup.Header) (install func() error, err error) {
 	install = func() error { return nil }
 	const detail = "Name the file that was written with the backup with --key-file. Nothing was changed."
@@ -252,7 +264,8 @@ func (k *stateKeys) restore(cmd *cobra.Command, keyFile string, h backup.Header)
 	}
 	if keyFile == "" {
 		if len(h.Keys) > 0 {
-			return nil, fault.New(fault.Invalid, "The state keys %s, which encrypt a part of the data, are missing.", strings.Join(h.Keys, ", ")).WithDetail(detail)
+			return nil, fault.New(fault.Invalid, "The state keys %s, which encrypt a part of the data, are missing.",
+				strings.Join(h.Keys, ", ")).WithDetail(detail)
 		}
 		return install, nil
 	}

@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepCapabilities keeps the capabilities that a service manager gave to this process, such as the one for ports below 1024, from the
-// programs that it starts: bubblewrap refuses to run with them, and PostgreSQL and templates need none. What root has without a service
-// manager is not concerned.
+// keepCapabilities keeps the capabilities that a service manager gave to this process, such as the one for ports below
+// 1024, from the programs that it starts: bubblewrap refuses to run with them, and PostgreSQL and templates need none.
+// What root has without a service manager is not concerned.
 func keepCapabilities() error {
 	held := false
 	for capability := range uintptr(unix.CAP_LAST_CAP + 1) {
-		set, _, _ := syscall.Syscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, capability, 0, 0, 0)
+		set, _, _ := syscall.Syscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, capability, 0, 0,
+			0)
 		held = held || set == 1 // an error, for what this kernel does not know, is not 1
 	}
 	if !held {

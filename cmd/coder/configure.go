@@ -54,8 +54,8 @@ type configuration struct {
 	presentation               users.Presentation
 }
 
-// configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only what follows from
-// something wrong.
+// configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only
+// what follows from something wrong.
 func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*configuration, error) {
 	var c configuration
 	var err error
@@ -136,15 +136,18 @@ func (opts *serverOptions) checkBounds() {
 		}
 	}
 	if kept := time.Duration(opts.keyRetention); kept != 0 && kept < retention.MinKeys {
-		opts.settings.Check(fault.New(fault.Invalid, "--api-keys-retention must be at least %s, or 0 to keep all", retention.MinKeys))
+		opts.settings.Check(fault.New(fault.Invalid, "--api-keys-retention must be at least %s, or 0 to keep all",
+			retention.MinKeys))
 	}
 	opts.settings.Check(opts.lifetimes.Check())
 	opts.settings.Check(opts.wireGuard.checkLifetime())
 	if longest := time.Duration(opts.maxSSHKey); longest != 0 && longest < sshkeys.MinLifetime {
-		opts.settings.Check(fault.New(fault.Invalid, "--max-ssh-key-lifetime must be at least %s, or 0 for no limit", sshkeys.MinLifetime))
+		opts.settings.Check(fault.New(fault.Invalid, "--max-ssh-key-lifetime must be at least %s, or 0 for no limit",
+			sshkeys.MinLifetime))
 	}
 	if n := len(opts.scimToken); n > 0 && n < scim.MinToken {
-		opts.settings.Check(fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters", scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32"))
+		opts.settings.Check(fault.New(fault.Invalid, "--scim-auth-header must have at least %d characters",
+			scim.MinToken).WithDetail("Generate it with: openssl rand -hex 32"))
 	}
 	if opts.quietHours != "" {
 		_, err := policy.ParseQuietHours(opts.quietHours)

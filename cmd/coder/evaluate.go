@@ -16,9 +16,11 @@ import (
 // evaluateLimits bound the processes that evaluate a form. A template's parameters need a tenth of this.
 var evaluateLimits = sandbox.Limits{Memory: 1 << 30, File: 16 << 20}
 
-// newEvaluator returns the evaluator of templates' forms, for users who fill them in. A server without provisioners runs no template code:
-// it has no evaluator, and forms stay as they were at the import.
-func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, like *terraform.Executor) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
+// newEvaluator returns the evaluator of templates' forms, for users who fill them in. A server without provisioners
+// runs no template code: it has no evaluator, and forms stay as they were at the import.
+func newEvaluator(
+	ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, like *terraform.Executor,
+) (evaluate func(context.Context, templates.Question) (templates.Answer, error), stop func() error, err error) {
 	if like == nil {
 		return nil, func() error { return nil }, nil
 	}
@@ -40,6 +42,8 @@ func newEvaluator(ctx context.Context, log *slog.Logger, opts terraformOptions, 
 				return io.NopCloser(bytes.NewReader(data)), err
 			},
 		})
-		return templates.Answer{Parameters: found.Parameters, Values: found.Values, Refused: found.Refused, Unknown: len(found.Dropped) > 0}, err
+		return templates.Answer{
+			Parameters: found.Parameters, Values: found.Values, Refused: found.Refused, Unknown: len(found.Dropped) > 0,
+		}, err
 	}, executor.Close, nil
 }

@@ -48,15 +48,19 @@ type terraformOptions struct {
 }
 
 func (opts *terraformOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&opts.binary, "terraform", "", "path of terraform or tofu, 1.9 or newer (default the first of both on PATH)")
+	f.StringVar(&opts.binary, "terraform", "",
+		"path of terraform or tofu, 1.9 or newer (default the first of both on PATH)")
 	f.BoolVar(&opts.install, "install-terraform", false, "download Terraform if this machine has none")
 	f.StringVar(&opts.cacheDir, "cache-dir", "", "cache folder, which may be deleted (default $CACHE_DIRECTORY, else /var/cache/codermesh for root, else in the user's cache folder)")
 	f.StringVar(&opts.isolation, "provisioner-isolation", "auto", `confinement of templates: "auto" confines them, or refuses to run them where it cannot; "none" gives them the rights of this account`)
-	f.StringVar(&opts.docker, "provisioner-docker-socket", "/var/run/docker.sock", "Docker socket for templates that use a docker provider; empty for none")
+	f.StringVar(&opts.docker, "provisioner-docker-socket", "/var/run/docker.sock",
+		"Docker socket for templates that use a docker provider; empty for none")
 	jobLimitFlags(f, &opts.limits)
 	workspaceLimitFlags(f, &opts.spaces)
-	f.StringArrayVar(&opts.env, "provisioner-env", nil, "name of an environment variable that templates may see; may be repeated")
-	f.StringArrayVar(&opts.readable, "provisioner-read", nil, "file or folder of this machine that templates and workspaces may read; may be repeated")
+	f.StringArrayVar(&opts.env, "provisioner-env", nil,
+		"name of an environment variable that templates may see; may be repeated")
+	f.StringArrayVar(&opts.readable, "provisioner-read", nil,
+		"file or folder of this machine that templates and workspaces may read; may be repeated")
 	f.StringArrayVar(&opts.files, "provisioner-file", nil,
 		"NAME=PATH: file that templates get a copy of, found by the variable NAME, or as NAME below HOME if it is a path such as .kube/config; may be repeated")
 	flags.SetEnv(f.Lookup("provisioner-file"), "CODER_PROVISIONER_FILE")
@@ -70,7 +74,8 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 }
 
 // errNoConfigDir reports a missing configuration folder to daemons, which must store data.
-var errNoConfigDir = fault.New(fault.Invalid, "this account has no configuration folder: set --global-config or CODER_CONFIG_DIR")
+var errNoConfigDir = fault.New(fault.Invalid,
+	"this account has no configuration folder: set --global-config or CODER_CONFIG_DIR")
 
 // fillCacheDir sets the default cache folder.
 func (opts *terraformOptions) fillCacheDir() error {
@@ -132,9 +137,11 @@ type executors struct {
 	concerns []string            // about the confinement of templates
 }
 
-// newExecutors returns n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this process's data,
-// where a restarted process finds the remains of a killed one.
-func newExecutors(ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, n, slots int) (*executors, error) {
+// newExecutors returns n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this
+// process's data, where a restarted process finds the remains of a killed one.
+func newExecutors(
+	ctx context.Context, log *slog.Logger, opts terraformOptions, runDir string, n, slots int,
+) (*executors, error) {
 	made := make([]*terraform.Executor, n)
 	prepare := func(i int) error {
 		executorOpts, err := opts.executor(log, filepath.Join(runDir, fmt.Sprint(i)))
@@ -185,8 +192,8 @@ func (e *executors) close() error {
 	return errors.Join(errs...)
 }
 
-// jobProcess runs the program as one of a job's processes, if its arguments request that. main calls it first, since every build waits for
-// it.
+// jobProcess runs the program as one of a job's processes, if its arguments request that. main calls it first, since
+// every build waits for it.
 func jobProcess(args []string) (is bool, err error) {
 	if policy, ok := sandbox.CommandFile(args); ok {
 		return true, sandbox.Exec(policy, args[1:])

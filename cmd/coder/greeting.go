@@ -18,8 +18,8 @@ type greeting struct {
 	warnings  []string     // sentences about the confinement of templates, without a full stop
 }
 
-// write writes the greeting. A person at a terminal gets all of it. A log gets one line: the setup code is there already, and what is to be
-// warned of.
+// write writes the greeting. A person at a terminal gets all of it. A log gets one line: the setup code is there
+// already, and what is to be warned of.
 func (g greeting) write(w io.Writer, terminal bool) error {
 	login := "coder login " + shell.Word(g.url.String())
 	if !terminal {
@@ -30,7 +30,8 @@ func (g greeting) write(w io.Writer, terminal bool) error {
 	fmt.Fprintf(&text, "\n  coder %s answers on %s\n\n", buildinfo.Version(), g.url)
 	fmt.Fprintf(&text, "  Open that address in a browser, or run in another terminal: %s\n", login)
 	if g.setupCode != "" {
-		fmt.Fprintf(&text, "  There are no users yet. The browser asks the first one for this setup code: %s\n", g.setupCode.Reveal())
+		fmt.Fprintf(&text, "  There are no users yet. The browser asks the first one for this setup code: %s\n",
+			g.setupCode.Reveal())
 	}
 	for _, warning := range g.warnings {
 		fmt.Fprintf(&text, "  Warning: %s. What to do: %s\n", warning, g.url.JoinPath("docs/provisioners"))

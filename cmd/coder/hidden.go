@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
-// hide keeps templates from the daemon's configuration folder, and from the files with secrets that its settings and its environment name.
+// hide keeps templates from the daemon's configuration folder, and from the files with secrets that its settings and
+// its environment name.
 func (opts *terraformOptions) hide(cmd *cobra.Command, configDir, postgresURL string) {
 	files := append(settings.SecretFiles(cmd), filesOfURL(postgresURL)...)
 	files = append(files, filesOfEnvironment(os.Environ(), opts.env)...)
@@ -44,17 +45,19 @@ func filesOfURL(text string) (files []string) {
 	return files
 }
 
-// namesSecret matches variables that name a file which may hold a secret, as clients of databases, clouds and clusters call them. A path is one only if
-// another word says what of: AZURE_CLIENT_CERTIFICATE_PATH and ARM_OIDC_TOKEN_FILE_PATH, not PATH.
+// namesSecret matches variables that name a file which may hold a secret, as clients of databases, clouds and clusters
+// call them. A path is one only if another word says what of: AZURE_CLIENT_CERTIFICATE_PATH and
+// ARM_OIDC_TOKEN_FILE_PATH, not PATH.
 var namesSecret = lazyregexp.New(`_(FILE|KEY|CREDENTIALS)$|(KEY|TOKEN|SECRET|CERT|CERTIFICATE|CREDENTIALS?|PASSWORD)_([A-Z]+_)?PATH$|` +
 	`^(PGPASSFILE|PGSSLKEY|PGSSLCERT|KUBECONFIG|KUBE_CONFIG_PATHS?|NETRC|BOTO_CONFIG)$`)
 
-// filesOfEnvironment returns the files that variables such as PGPASSFILE, AWS_SHARED_CREDENTIALS_FILE and OTEL_EXPORTER_OTLP_CLIENT_KEY
-// name, except variables that templates may see.
+// filesOfEnvironment returns the files that variables such as PGPASSFILE, AWS_SHARED_CREDENTIALS_FILE and
+// OTEL_EXPORTER_OTLP_CLIENT_KEY name, except variables that templates may see.
 func filesOfEnvironment(environ, shared []string) (files []string) {
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if !namesSecret().MatchString(name) || name == "SSL_CERT_FILE" || settings.Public(flagOf(name)) || slices.Contains(shared, name) {
+		if !namesSecret().MatchString(name) || name == "SSL_CERT_FILE" || settings.Public(flagOf(name)) ||
+			slices.Contains(shared, name) {
 			continue
 		}
 		for _, file := range filepath.SplitList(value) {

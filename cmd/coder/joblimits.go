@@ -12,10 +12,14 @@ import (
 // jobLimitFlags adds the flags that limit a job.
 func jobLimitFlags(f *pflag.FlagSet, l *host.JobLimits) {
 	*l = host.DefaultJobLimits()
-	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory", "memory limit of a job, such as 4GiB (default half of this machine's); 0 for no limit")
-	f.Uint64Var(&l.Processes, "provisioner-job-processes", l.Processes, "maximum number of processes and threads of a job; 0 for no limit")
-	f.Float64Var(&l.CPUs, "provisioner-job-cpus", l.CPUs, "maximum number of CPUs of a job, such as 1.5; 0 for no limit")
-	f.Var((*bytesValue)(&l.Disk), "provisioner-job-disk", "disk space limit of a job's folders, such as 2GiB; 0 for no limit")
+	f.Var((*bytesValue)(&l.Memory), "provisioner-job-memory",
+		"memory limit of a job, such as 4GiB (default half of this machine's); 0 for no limit")
+	f.Uint64Var(&l.Processes, "provisioner-job-processes", l.Processes,
+		"maximum number of processes and threads of a job; 0 for no limit")
+	f.Float64Var(&l.CPUs, "provisioner-job-cpus", l.CPUs,
+		"maximum number of CPUs of a job, such as 1.5; 0 for no limit")
+	f.Var((*bytesValue)(&l.Disk), "provisioner-job-disk",
+		"disk space limit of a job's folders, such as 2GiB; 0 for no limit")
 	f.DurationVar(&l.Timeout, "provisioner-job-timeout", l.Timeout, "time limit of a job; 0 for no limit")
 	for name, variable := range map[string]string{
 		"provisioner-job-memory": "CODER_PROVISIONER_JOB_MEMORY", "provisioner-job-processes": "CODER_PROVISIONER_JOB_PROCESSES",
@@ -31,8 +35,10 @@ func jobLimitFlags(f *pflag.FlagSet, l *host.JobLimits) {
 func workspaceLimitFlags(f *pflag.FlagSet, l *host.WorkspaceLimits) {
 	*l = host.DefaultWorkspaceLimits()
 	f.Var((*bytesValue)(&l.Memory), "provisioner-workspace-memory", "memory limit of a workspace that is a process of this host, such as 4GiB (default half of this machine's); 0 for no limit")
-	f.Uint64Var(&l.Processes, "provisioner-workspace-processes", l.Processes, "maximum number of processes and threads of such a workspace; 0 for no limit")
-	f.Var((*bytesValue)(&l.Temporary), "provisioner-workspace-tmp", "size limit of each temporary folder of such a workspace, such as 2GiB; 0 for no limit")
+	f.Uint64Var(&l.Processes, "provisioner-workspace-processes", l.Processes,
+		"maximum number of processes and threads of such a workspace; 0 for no limit")
+	f.Var((*bytesValue)(&l.Temporary), "provisioner-workspace-tmp",
+		"size limit of each temporary folder of such a workspace, such as 2GiB; 0 for no limit")
 	for name, variable := range map[string]string{
 		"provisioner-workspace-memory": "CODER_PROVISIONER_WORKSPACE_MEMORY", "provisioner-workspace-processes": "CODER_PROVISIONER_WORKSPACE_PROCESSES",
 		"provisioner-workspace-tmp": "CODER_PROVISIONER_WORKSPACE_TMP",

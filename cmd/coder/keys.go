@@ -60,7 +60,8 @@ type listedKey struct {
 	summary string
 }
 
-// describeKeys lists the keys of a ring, which may be nil, in their order, and then the other keys that encrypt something in the database.
+// describeKeys lists the keys of a ring, which may be nil, in their order, and then the other keys that encrypt
+// something in the database.
 func describeKeys(ctx context.Context, db *database.DB, ring *keyring.Ring) ([]listedKey, error) {
 	all, err := keyring.Usages(ctx, db.Queries)
 	if err != nil {
@@ -188,7 +189,8 @@ on each, and restart it; then rotate; then remove the old key.`,
 	return cmd
 }
 
-// concludeRotation says which keys can be removed, or returns a fault if a key of the ring but the first is still in use.
+// concludeRotation says which keys can be removed, or returns a fault if a key of the ring but the first is still in
+// use.
 func concludeRotation(ctx context.Context, db *database.DB, ring *keyring.Ring) error {
 	used, err := keyring.KeysInUse(ctx, db.Queries)
 	if err != nil {
@@ -202,7 +204,8 @@ func concludeRotation(ctx context.Context, db *database.DB, ring *keyring.Ring) 
 	}
 	fmt.Fprintf(os.Stderr, "The key %s encrypts everything.\n", ids[0])
 	if len(old) > 0 {
-		fmt.Fprintf(os.Stderr, "You can remove %s from the keys of every server. Earlier backups still need them.\n", strings.Join(old, ", "))
+		fmt.Fprintf(os.Stderr, "You can remove %s from the keys of every server. Earlier backups still need them.\n",
+			strings.Join(old, ", "))
 	}
 	return nil
 }
@@ -271,7 +274,8 @@ func describeLoss(w io.Writer, loss keyring.Loss, ids []string) {
 		}
 		return out
 	}
-	say("Workspaces whose builds fail until an owner runs coder state push, or coder delete --orphan", names(loss.Workspaces))
+	say("Workspaces whose builds fail until an owner runs coder state push, or coder delete --orphan",
+		names(loss.Workspaces))
 	say("Users who have to sign in again", loss.SignIns)
 	say("External logins that users have to link again in the dashboard", names(loss.Logins))
 	say("Secrets whose values users have to set again (coder secret update)", names(loss.Secrets))
@@ -297,7 +301,8 @@ func confirm(ctx context.Context, text, word string) error {
 		return fmt.Errorf("read confirmation: %w", err)
 	}
 	if strings.TrimSpace(answer) != word {
-		return fault.New(fault.Invalid, "not confirmed, nothing was changed").WithDetail("Type %q when asked, give it as a line on standard input, or use --yes.", word)
+		return fault.New(fault.Invalid, "not confirmed, nothing was changed").
+			WithDetail("Type %q when asked, give it as a line on standard input, or use --yes.", word)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command coder is the whole program: the command line, and with it the server, the provisioner daemon and the processes that
-// a provisioner starts for its jobs.
+// Command coder is the whole program: the command line, and with it the server, the provisioner daemon and the
+// processes that a provisioner starts for its jobs.
 package main
 
 import (

@@ -35,10 +35,13 @@ func writeManual(root *cobra.Command, folder string) error {
 	untagged(root)
 	err := os.MkdirAll(folder, 0o755)
 	if err == nil {
-		err = doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "codermesh " + buildinfo.Version(), Manual: "coder"}, folder)
+		err = doc.GenManTree(root, &doc.GenManHeader{
+			Section: "1", Source: "codermesh " + buildinfo.Version(), Manual: "coder",
+		}, folder)
 	}
 	if err != nil {
-		return exit.Try(fault.New(fault.Invalid, "The manual pages cannot be written: %w", err), "Name a folder that you may write to: coder docs gen-man ./man1")
+		return exit.Try(fault.New(fault.Invalid, "The manual pages cannot be written: %w", err),
+			"Name a folder that you may write to: coder docs gen-man ./man1")
 	}
 	return nil
 }

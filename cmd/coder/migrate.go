@@ -60,7 +60,8 @@ func runMigrate(streams *tty.Streams, dir string, write bool) error {
 		return err
 	}
 	if len(files) == 0 {
-		return exit.Try(fault.New(fault.NotFound, "the folder %s has no .tf file", dir), "coder templates migrate FOLDER")
+		return exit.Try(fault.New(fault.NotFound, "the folder %s has no .tf file", dir),
+			"coder templates migrate FOLDER")
 	}
 	changed, left, err := legacy.Rewrite(files)
 	if err != nil {
@@ -97,7 +98,8 @@ func runMigrate(streams *tty.Streams, dir string, write bool) error {
 	return nil
 }
 
-// readSources reads the Terraform files of a folder, by their names with slashes. It leaves out hidden folders and links.
+// readSources reads the Terraform files of a folder, by their names with slashes. It leaves out hidden folders and
+// links.
 func readSources(root *os.Root) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {

@@ -23,7 +23,8 @@ type postgresOptions struct{ url, auth string }
 
 func (opts *postgresOptions) flags(f *pflag.FlagSet, usage string) {
 	f.StringVar(&opts.url, "postgres-url", "", usage)
-	f.StringVar(&opts.auth, "postgres-auth", authPassword, "how to sign in to PostgreSQL: password, or awsiamrds for IAM at Amazon RDS with the machine's AWS credentials")
+	f.StringVar(&opts.auth, "postgres-auth", authPassword,
+		"how to sign in to PostgreSQL: password, or awsiamrds for IAM at Amazon RDS with the machine's AWS credentials")
 }
 
 // setEnv names the variables, after flags.SetEnvPrefix.
@@ -83,7 +84,8 @@ func (opts *poolOptions) size(s *database.Source) error {
 		return fault.New(fault.Invalid, `--postgres-conn-max-idle must be a number or "auto", not %q`, opts.idle)
 	}
 	if opts.open > 0 && idle > opts.open {
-		return fault.New(fault.Invalid, "--postgres-conn-max-idle (%d) cannot be larger than --postgres-conn-max-open (%d)", idle, opts.open)
+		return fault.New(fault.Invalid,
+			"--postgres-conn-max-idle (%d) cannot be larger than --postgres-conn-max-open (%d)", idle, opts.open)
 	}
 	s.MaxIdle = &idle
 	return nil

@@ -12,9 +12,10 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// serveProfiles starts to serve the profiles of this process at /debug/pprof/. The caller must close the server. Profiles show what the
-// process has in memory and cost CPU time, and there is no authentication: serveProfiles refuses an address that other machines could reach.
-// It does not serve the command line, which may hold secrets, because every program of this machine reaches a loopback address.
+// serveProfiles starts to serve the profiles of this process at /debug/pprof/. The caller must close the server.
+// Profiles show what the process has in memory and cost CPU time, and there is no authentication: serveProfiles refuses
+// an address that other machines could reach. It does not serve the command line, which may hold secrets, because every
+// program of this machine reaches a loopback address.
 func serveProfiles(ctx context.Context, address string, log *slog.Logger) (*daemon.Private, error) {
 	if err := checkPrivate(ctx, "--pprof-address", address); err != nil {
 		return nil, err
@@ -32,14 +33,16 @@ func serveProfiles(ctx context.Context, address string, log *slog.Logger) (*daem
 	return private, nil
 }
 
-// checkPrivate refuses a public address, and one that stands for all of the machine's addresses. flag names the option with the address.
+// checkPrivate refuses a public address, and one that stands for all of the machine's addresses. flag names the option
+// with the address.
 func checkPrivate(ctx context.Context, flag, address string) error {
 	if daemon.SocketPath(address) != "" {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fault.New(fault.Invalid, "%s %q is not an address like 127.0.0.1:6060 or unix:/run/codermesh/profiles.sock", flag, address)
+		return fault.New(fault.Invalid,
+			"%s %q is not an address like 127.0.0.1:6060 or unix:/run/codermesh/profiles.sock", flag, address)
 	}
 	addrs := []netip.Addr{netip.IPv6Unspecified()} // what an empty host means
 	if host != "" {

@@ -48,7 +48,10 @@ type provisionerOptions struct {
 func provisionerCmds() []*cobra.Command {
 	named := &cobra.Command{Use: "provisioner"}
 	named.AddCommand(provisionerStartCmd())
-	daemon := &cobra.Command{Use: "provisionerd", Short: "Run a provisioner daemon", Example: "  coder provisionerd start --tag environment=on_prem"}
+	daemon := &cobra.Command{
+		Use: "provisionerd", Short: "Run a provisioner daemon",
+		Example: "  coder provisionerd start --tag environment=on_prem",
+	}
 	daemon.AddCommand(provisionerStartCmd())
 	return []*cobra.Command{named, daemon}
 }
@@ -89,15 +92,20 @@ Exit codes: 0 stopped by a signal, or its one job has run, 1 the server refused 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.name, "name", "", "name of the daemon, unique in the deployment (default this machine's host name)")
-	f.StringVar(&opts.psk, "psk", "", "pre-shared key, the server's --provisioner-daemon-psk (prefer the environment variable)")
+	f.StringVar(&opts.name, "name", "",
+		"name of the daemon, unique in the deployment (default this machine's host name)")
+	f.StringVar(&opts.psk, "psk", "",
+		"pre-shared key, the server's --provisioner-daemon-psk (prefer the environment variable)")
 	f.StringVar(&opts.key, "key", "", "key from coder provisioner keys create (prefer the environment variable)")
 	f.StringArrayVarP(&opts.tags, "tag", "t", nil, "tag key=value of the provisioner; may be repeated")
 	f.IntVar(&opts.concurrency, "concurrency", 1, "number of jobs to run at a time")
 	f.BoolVar(&opts.once, "once", false, "run one job and end, for machines or pods that are made for each job")
-	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace, "how long a canceled job may take to stop before it is killed")
-	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics, or unix:PATH; empty for none")
-	f.StringVarP(&opts.org, "org", "O", "", "name or id of the organization whose jobs to run (default the key's, or else the default one)")
+	f.DurationVar(&opts.cancelGrace, "cancel-grace", provisionerd.DefaultStopGrace,
+		"how long a canceled job may take to stop before it is killed")
+	f.StringVar(&opts.metrics, "prometheus-address", "",
+		"address to serve Prometheus metrics on, at /metrics, or unix:PATH; empty for none")
+	f.StringVarP(&opts.org, "org", "O", "",
+		"name or id of the organization whose jobs to run (default the key's, or else the default one)")
 	flags.SetEnv(f.Lookup("org"), "CODER_ORGANIZATION")
 	flags.SetEnv(f.Lookup("tag"), "CODER_PROVISIONERD_TAGS", "CODER_PROVISIONER_DAEMON_TAG")
 	opts.terraform.flags(f)
@@ -124,10 +132,12 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 		return err
 	}
 	if opts.concurrency < 1 || opts.concurrency > maxConcurrency {
-		return fault.New(fault.Invalid, "--concurrency cannot be %d: it must be between 1 and %d", opts.concurrency, maxConcurrency)
+		return fault.New(fault.Invalid, "--concurrency cannot be %d: it must be between 1 and %d", opts.concurrency,
+			maxConcurrency)
 	}
 	if opts.once && opts.concurrency != 1 {
-		return fault.New(fault.Invalid, "--once runs one job: it cannot be combined with --concurrency %d", opts.concurrency)
+		return fault.New(fault.Invalid, "--once runs one job: it cannot be combined with --concurrency %d",
+			opts.concurrency)
 	}
 	if opts.cancelGrace <= 0 {
 		return fault.New(fault.Invalid, "--cancel-grace cannot be %s", opts.cancelGrace)
@@ -173,7 +183,8 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	defer forget()
 	run := provisionerd.RunOptions{
 		Options: provisionerd.Options{
-			Logger: log, Name: opts.name, StateDir: filepath.Join(state, "journal"), Slots: opts.concurrency, StopGrace: opts.cancelGrace, Successor: isSuccessor(),
+			Logger: log, Name: opts.name, StateDir: filepath.Join(state, "journal"), Slots: opts.concurrency,
+			StopGrace: opts.cancelGrace, Successor: isSuccessor(),
 			Once: opts.once && !isSuccessor(),
 		},
 		URL:       server.URL,
@@ -229,7 +240,8 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 // maxConcurrency is the maximum number of jobs that the server gives to one daemon.
 const maxConcurrency = 64
 
-// instanceOf returns the id that distinguishes this daemon from others with its name. It is stored in the daemon's folder.
+// instanceOf returns the id that distinguishes this daemon from others with its name. It is stored in the daemon's
+// folder.
 func instanceOf(dir string) (string, error) {
 	name := filepath.Join(dir, "instance")
 	text, err := os.ReadFile(name)
@@ -252,7 +264,8 @@ func (opts provisionerOptions) header(server cli.Server, instance string) (http.
 	for _, tag := range opts.tags {
 		key, value, ok := strings.Cut(tag, "=")
 		if !ok || key == "" {
-			return nil, fault.New(fault.Invalid, "the tag %q is not key=value", tag).WithDetail("For example: --tag environment=on_prem")
+			return nil, fault.New(fault.Invalid, "the tag %q is not key=value", tag).
+				WithDetail("For example: --tag environment=on_prem")
 		}
 		if tags.Has(key) {
 			return nil, fault.New(fault.Invalid, "the tag %q is given twice", key)
@@ -264,7 +277,8 @@ func (opts provisionerOptions) header(server cli.Server, instance string) (http.
 		return nil, fault.New(fault.Invalid, "--key and --psk cannot be combined")
 	case opts.key != "" && len(tags) > 0:
 		return nil, fault.New(fault.Invalid, "--tag cannot be combined with --key, which has tags of its own").
-			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s", shell.Word(opts.tags[0]))
+			WithDetail("Make a key with other tags: coder provisioner keys create NAME --tag %s",
+				shell.Word(opts.tags[0]))
 	}
 	header := server.Header.Clone()
 	if header == nil {

@@ -140,51 +140,74 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.httpAddress, "http-address", "127.0.0.1:3000", "address to serve plain HTTP on; empty for none")
-	f.StringVar(&opts.accessURL, "access-url", "", "URL at which users and workspaces reach the server (default derived from the addresses)")
-	f.StringVar(&opts.wildcardURL, "wildcard-access-url", "", "wildcard host for apps, such as *.apps.example.com (default *.localhost for a server on localhost)")
-	f.BoolVar(&opts.noPathApps, "disable-path-apps", false, "serve apps on their own hosts only, never by path on the dashboard's host")
+	f.StringVar(&opts.accessURL, "access-url", "",
+		"URL at which users and workspaces reach the server (default derived from the addresses)")
+	f.StringVar(&opts.wildcardURL, "wildcard-access-url", "",
+		"wildcard host for apps, such as *.apps.example.com (default *.localhost for a server on localhost)")
+	f.BoolVar(&opts.noPathApps, "disable-path-apps", false,
+		"serve apps on their own hosts only, never by path on the dashboard's host")
 	f.StringVar(&opts.replicaURL, "replica-url", "", "URL at which the deployment's other servers reach this one, and no other (default derived from --http-address)")
 	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
 	f.StringVar(&opts.sshAddress, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces without this program (default none)")
 	f.StringVar(&opts.sshAccessAddress, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	f.StringSliceVar(&opts.sshKeyRegions, "ssh-key-regions", nil, "regions at which public SSH keys that users add may sign in, unless a user says otherwise; a user allows others with coder ssh-key regions (default none)")
-	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true, "start a stopped workspace when its owner connects to --ssh-address")
+	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true,
+		"start a stopped workspace when its owner connects to --ssh-address")
 	f.Var(&opts.maxSSHKey, "max-ssh-key-lifetime", "how long a public SSH key signs in its user after it was added, such as 90d, also if it was added before this was set; 0 for as long as its user chose")
 	opts.wireGuard.flags(f)
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
 	opts.pool.flags(f)
 	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
 	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "number of built-in provisioners; 0 for external ones only")
-	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "", "pre-shared key for external provisioners to join (prefer the environment variable)")
+	f.StringVar(&opts.provisionerPSK, "provisioner-daemon-psk", "",
+		"pre-shared key for external provisioners to join (prefer the environment variable)")
 	f.StringVar(&opts.setupCode, "setup-code", "", "code that creating the first user requires, for installations without a person (prefer the environment variable; default a code that the server prints)")
 	f.StringSliceVar(&opts.trustedHosts, "trusted-hosts", nil, "names besides the access URL's at which the server is reached, such as coder.internal or *.coder.internal; addresses, localhost, the machine's own name and names of certificates need no entry")
-	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace, "how long a build continues without a connection between its provisioner and the server")
-	f.DurationVar(&opts.slowDatabase, "health-check-threshold-database", health.DefaultSlowDatabase, "how long a round trip to the database may take before the health report warns")
-	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates, "number of latest builds of each workspace whose Terraform states are kept; 0 for all")
-	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs, "how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
+	f.DurationVar(&opts.provisionerGrace, "provisioner-grace", jobs.DefaultGrace,
+		"how long a build continues without a connection between its provisioner and the server")
+	f.DurationVar(&opts.slowDatabase, "health-check-threshold-database", health.DefaultSlowDatabase,
+		"how long a round trip to the database may take before the health report warns")
+	f.IntVar(&opts.stateRetention, "build-state-retention", retention.DefaultStates,
+		"number of latest builds of each workspace whose Terraform states are kept; 0 for all")
+	f.DurationVar(&opts.jobRetention, "job-retention", retention.DefaultJobs,
+		"how long to keep logs of builds, dry runs and imports that became no template; 0 means forever")
 	f.Var(&opts.auditRetention, "audit-logs-retention", "how long to keep the audit log, such as 365d; 0 means forever")
-	f.Var(&opts.accessRetention, "connection-logs-retention", "how long to keep the connection log, such as 90d; 0 means forever")
+	f.Var(&opts.accessRetention, "connection-logs-retention",
+		"how long to keep the connection log, such as 90d; 0 means forever")
 	f.Var(&opts.buildRetention, "build-retention", "how long to keep builds without a state after their end; the 10 newest of each workspace stay; 0 means forever")
-	f.Var(&opts.keyRetention, "api-keys-retention", "how long to keep sessions and tokens after their end, such as 7d; 0 means forever")
-	f.Var(&opts.agentRetention, "workspace-agent-logs-retention", "how long to keep the logs of agents that their workspace no longer has; 0 means forever")
-	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false, "write the audit log to standard output as it grows, one JSON object per line, for a log collector")
-	f.StringVar(&opts.quietHours, "default-quiet-hours-schedule", policy.DefaultQuietHours, "daily schedule at which the quiet hours of users begin who chose none; workspaces that must stop stop then")
+	f.Var(&opts.keyRetention, "api-keys-retention",
+		"how long to keep sessions and tokens after their end, such as 7d; 0 means forever")
+	f.Var(&opts.agentRetention, "workspace-agent-logs-retention",
+		"how long to keep the logs of agents that their workspace no longer has; 0 means forever")
+	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false,
+		"write the audit log to standard output as it grows, one JSON object per line, for a log collector")
+	f.StringVar(&opts.quietHours, "default-quiet-hours-schedule", policy.DefaultQuietHours,
+		"daily schedule at which the quiet hours of users begin who chose none; workspaces that must stop stop then")
 	f.BoolVar(&opts.customQuiet, "allow-custom-quiet-hours", true, "let users choose their quiet hours")
-	f.DurationVar(&opts.lifetimes.Session, "session-duration", users.DefaultSession, "how long a session lasts without being used")
-	f.DurationVar(&opts.lifetimes.MaxToken, "max-token-lifetime", users.DefaultMaxToken, "longest lifetime of a token that a user creates")
-	f.DurationVar(&opts.lifetimes.MaxAdminToken, "max-admin-token-lifetime", 0, "longest lifetime of a token of a deployment owner; 0 means --max-token-lifetime")
-	f.DurationVar(&opts.lifetimes.Token, "default-token-lifetime", 0, "lifetime of a token that is created without one; 0 means 30 days, or the longest if that is less")
+	f.DurationVar(&opts.lifetimes.Session, "session-duration", users.DefaultSession,
+		"how long a session lasts without being used")
+	f.DurationVar(&opts.lifetimes.MaxToken, "max-token-lifetime", users.DefaultMaxToken,
+		"longest lifetime of a token that a user creates")
+	f.DurationVar(&opts.lifetimes.MaxAdminToken, "max-admin-token-lifetime", 0,
+		"longest lifetime of a token of a deployment owner; 0 means --max-token-lifetime")
+	f.DurationVar(&opts.lifetimes.Token, "default-token-lifetime", 0,
+		"lifetime of a token that is created without one; 0 means 30 days, or the longest if that is less")
 	f.StringVar(&opts.scimToken, "scim-auth-header", "", "token with which an identity provider manages users and groups over SCIM (prefer the environment variable; default no SCIM)")
 	f.StringVar(&opts.stateKeys, "state-encryption-key", "", "keys to encrypt Terraform states with, each the base64 of 32 bytes, separated by commas; the first encrypts (prefer the environment variable)")
 	f.StringVar(&opts.stateKeyFile, "state-encryption-key-file", "", "file with those keys, one per line (default state-encryption.key in the configuration folder, created on first start)")
-	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute, "how long to wait for running builds when the server stops")
+	f.DurationVar(&opts.shutdownDeadline, "shutdown-deadline", time.Minute,
+		"how long to wait for running builds when the server stops")
 	f.DurationVar(&opts.drainDelay, "drain-delay", 10*time.Second, "how long a stopping server still accepts requests while /healthz answers 503, so that load balancers notice; only if there are other servers")
-	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the client's address")
+	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil,
+		"networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the client's address")
 	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the client's address, the first present one counts (default X-Forwarded-For)")
 	f.IntVar(&opts.requestLimit, "api-rate-limit", defaultRequestLimit, "requests per minute to the API of each user, and of each address without a session; a script that fans out may need more; 0 for no limit")
-	f.BoolVar(&opts.metrics, "prometheus-enable", false, "serve Prometheus metrics on --prometheus-address, at /metrics")
-	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112", "address to serve metrics on, or unix:PATH; there is no authentication, so keep it private")
-	f.BoolVar(&opts.profiles, "pprof-enable", false, "serve profiles of the process on --pprof-address, at /debug/pprof/")
+	f.BoolVar(&opts.metrics, "prometheus-enable", false,
+		"serve Prometheus metrics on --prometheus-address, at /metrics")
+	f.StringVar(&opts.metricsAddress, "prometheus-address", "127.0.0.1:2112",
+		"address to serve metrics on, or unix:PATH; there is no authentication, so keep it private")
+	f.BoolVar(&opts.profiles, "pprof-enable", false,
+		"serve profiles of the process on --pprof-address, at /debug/pprof/")
 	f.StringVar(&opts.profilesAddress, "pprof-address", "127.0.0.1:6060", "loopback or private address to serve profiles on, which every program of this machine reaches, or unix:PATH, which only this account reaches")
 	opts.traces.flags(f)
 	flags.SetEnv(f.Lookup("trace"), "CODER_TRACE", "CODER_TRACE_ENABLE")
@@ -218,7 +241,8 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	if opts.configDir == "" {
 		opts.settings.Check(errNoConfigDir)
 	}
-	// Start with what can fail for a reason that an operator can see: the settings and addresses, then Terraform, then the database.
+	// Start with what can fail for a reason that an operator can see: the settings and addresses, then Terraform, then
+	// the database.
 	c, err := opts.configure(ctx, log)
 	if err != nil {
 		return err
@@ -247,7 +271,8 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, executors.close()) }()
-	evaluate, closeEvaluator, err := newEvaluator(ctx, log, opts.terraform, filepath.Join(state, "run"), executors.first)
+	evaluate, closeEvaluator, err := newEvaluator(ctx, log, opts.terraform, filepath.Join(state, "run"),
+		executors.first)
 	if err != nil {
 		return err
 	}
@@ -329,8 +354,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		ExternalAuth:           c.logins,
 		OIDC:                   c.oidc,
 		GitHub:                 c.github,
-		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified, WebhookNetworks: c.webhookNetworks,
-		SetupCode: secret.Token(opts.setupCode), TrustedHosts: c.trustedHosts, Certified: listeners.certified,
+		OnlyOwnersUsePasswords: opts.signIn.disablePasswords, ClaimSync: c.claimSync, Notifications: c.notified,
+		WebhookNetworks: c.webhookNetworks,
+		SetupCode:       secret.Token(opts.setupCode), TrustedHosts: c.trustedHosts, Certified: listeners.certified,
 		Presentation: c.presentation, TermsOfServiceURL: opts.presentation.termsURL,
 		Settings: opts.settings.Options(), RequestsPerMinute: opts.requestLimit, Proxies: c.proxies,
 		Transport:     c.transport,
@@ -370,7 +396,9 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		defer stopWatching()
 	}
 	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
-	if err := (greeting{url: accessURL, setupCode: code, warnings: executors.concerns}).write(os.Stderr, terminal); err != nil {
+	if err := (greeting{
+		url: accessURL, setupCode: code, warnings: executors.concerns,
+	}).write(os.Stderr, terminal); err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}
 	if terminal {
@@ -399,13 +427,14 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	return errors.Join(failed, server.Stop(deadline))
 }
 
-// keyring returns the keys for Terraform states: the given ones, or one that is kept with the server's data. keep stores a new key and must
-// be called before anything is encrypted.
+// keyring returns the keys for Terraform states: the given ones, or one that is kept with the server's data. keep
+// stores a new key and must be called before anything is encrypted.
 func (opts *serverOptions) keyring(log *slog.Logger) (keys *keyring.Ring, keep func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
 	case opts.stateKeys != "" && opts.stateKeyFile != "":
-		return nil, nil, fault.New(fault.Invalid, "--state-encryption-key and --state-encryption-key-file cannot be combined")
+		return nil, nil, fault.New(fault.Invalid,
+			"--state-encryption-key and --state-encryption-key-file cannot be combined")
 	case opts.stateKeys != "":
 		keys, err = keyring.Parse(opts.stateKeys)
 		return keys, nothing, err
@@ -522,7 +551,8 @@ func (l *listeners) accessURL(given string) (*url.URL, error) {
 // parseAccessURL returns the URL of the root of a host.
 func parseAccessURL(given string) (*url.URL, error) {
 	wrong := func(format string, args ...any) error {
-		return fault.New(fault.Invalid, "access URL %q "+format, append([]any{given}, args...)...).WithDetail("It looks like https://coder.example.com.")
+		return fault.New(fault.Invalid, "access URL %q "+format, append([]any{given}, args...)...).
+			WithDetail("It looks like https://coder.example.com.")
 	}
 	u, err := url.Parse(given)
 	if err == nil {
@@ -550,8 +580,8 @@ func parseAccessURL(given string) (*url.URL, error) {
 	return u, nil
 }
 
-// wildcardHost returns the given host for apps. A server on localhost needs none: browsers resolve every name below localhost to this
-// machine (RFC 6761 §6.3).
+// wildcardHost returns the given host for apps. A server on localhost needs none: browsers resolve every name below
+// localhost to this machine (RFC 6761 §6.3).
 func wildcardHost(given string, accessURL *url.URL) (string, error) {
 	if given != "" {
 		return appproxy.ParseWildcard(given)

@@ -24,7 +24,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
-// These commands are for an operator who has the server's database but no account. They work with or without a running server.
+// These commands are for an operator who has the server's database but no account. They work with or without a running
+// server.
 
 func serverAdminCmds() []*cobra.Command {
 	return []*cobra.Command{backupCmd(), restoreCmd(), resetPasswordCmd(), createAdminUserCmd(), keysCmd(), postgresBuiltinURLCmd()}
@@ -45,7 +46,9 @@ func attach(cmd *cobra.Command) (address string, detach func() error, err error)
 }
 
 // runBuiltIn runs the server's own PostgreSQL with embedded.Attach or embedded.Start.
-func runBuiltIn(cmd *cobra.Command, run func(context.Context, embedded.Options) (*embedded.Server, error)) (address string, detach func() error, err error) {
+func runBuiltIn(
+	cmd *cobra.Command, run func(context.Context, embedded.Options) (*embedded.Server, error),
+) (address string, detach func() error, err error) {
 	dir := cli.ConfigDir(cmd)
 	if dir == "" {
 		return "", nil, errNoConfigDir
@@ -69,7 +72,9 @@ func (d *adminDatabase) accounts(cmd *cobra.Command, fn func(*users.Service) err
 }
 
 // locate returns the database, until detach. builtIn provides the built-in PostgreSQL if the flags name no other.
-func (d *adminDatabase) locate(cmd *cobra.Command, builtIn func(*cobra.Command) (string, func() error, error)) (source database.Source, detach func() error, err error) {
+func (d *adminDatabase) locate(
+	cmd *cobra.Command, builtIn func(*cobra.Command) (string, func() error, error),
+) (source database.Source, detach func() error, err error) {
 	detach = func() error { return nil }
 	if source, err = d.source(cmd.Context()); err == nil && source.URL == "" {
 		source.URL, detach, err = builtIn(cmd)
@@ -111,7 +116,8 @@ func (d *adminDatabase) use(cmd *cobra.Command, alone bool, fn func(*database.DB
 	return fn(db)
 }
 
-// newPassword asks for a password on a terminal, or reads a line of standard input. It is not an argument, which other users can see.
+// newPassword asks for a password on a terminal, or reads a line of standard input. It is not an argument, which other
+// users can see.
 func newPassword(ctx context.Context) (string, error) {
 	streams := tty.Std(false)
 	password, err := streams.Ask(ctx, tty.Question{Text: "New password", Secret: true})
@@ -151,7 +157,8 @@ Run it as the server's user on the server's machine, or with --postgres-url.`,
 			if err != nil {
 				return err
 			}
-			err = db.accounts(cmd, func(s *users.Service) error { return s.ResetPassword(cmd.Context(), args[0], password) })
+			err = db.accounts(cmd,
+				func(s *users.Service) error { return s.ResetPassword(cmd.Context(), args[0], password) })
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,8 @@ import (
 // checkSetupCode checks a code that the operator chose.
 func checkSetupCode(code string) error {
 	if n := len(code); n > 0 && n < users.MinSetupCode {
-		return fault.New(fault.Invalid, "--setup-code must have at least %d characters", users.MinSetupCode).WithDetail("Generate it with: openssl rand -hex 16")
+		return fault.New(fault.Invalid, "--setup-code must have at least %d characters", users.MinSetupCode).
+			WithDetail("Generate it with: openssl rand -hex 16")
 	}
 	return nil
 }
@@ -25,8 +26,9 @@ func checkSetupCode(code string) error {
 // keptCode is the path of a file with the setup code, "" for none.
 type keptCode string
 
-// keepSetupCode prints the setup code and stores it for the command line of the same account: only that account reads the file. Without a
-// code it removes the file of an earlier start. A server that cannot write to its folder only prints it; if greeted is set, the greeting does.
+// keepSetupCode prints the setup code and stores it for the command line of the same account: only that account reads
+// the file. Without a code it removes the file of an earlier start. A server that cannot write to its folder only
+// prints it; if greeted is set, the greeting does.
 func keepSetupCode(dir string, code secret.Token, greeted bool, log *slog.Logger) (keptCode, error) {
 	kept := keptCode(filepath.Join(dir, config.FileSetupCode))
 	if code == "" {
@@ -36,7 +38,8 @@ func keepSetupCode(dir string, code secret.Token, greeted bool, log *slog.Logger
 		return "", kept.delete()
 	}
 	if !greeted {
-		fmt.Fprintf(os.Stderr, "The server has no users yet. Creating the first one requires this setup code: %s\n", code.Reveal())
+		fmt.Fprintf(os.Stderr, "The server has no users yet. Creating the first one requires this setup code: %s\n",
+			code.Reveal())
 	}
 	if dir == "" {
 		return "", nil

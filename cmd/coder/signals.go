@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// secondSignal returns a channel that the second signal to end the process closes: the first requests an orderly end, which may take as
-// long as a build. Call it before the first signal can arrive: between two registrations a signal would kill. forget ends it.
+// secondSignal returns a channel that the second signal to end the process closes: the first requests an orderly end,
+// which may take as long as a build. Call it before the first signal can arrive: between two registrations a signal
+// would kill. forget ends it.
 func secondSignal() (second <-chan struct{}, forget func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -13,9 +13,10 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
-// A provisioner daemon that is killed can no longer deliver results. It leaves a successor: a process of the same command that was started
-// ahead and waits on a pipe for the daemon's death. The successor then takes over the daemon's folder, reports to the server how the
-// killed jobs ended and which state they reached, and exits. A daemon that starts in the meantime dismisses it and does the same.
+// A provisioner daemon that is killed can no longer deliver results. It leaves a successor: a process of the same
+// command that was started ahead and waits on a pipe for the daemon's death. The successor then takes over the daemon's
+// folder, reports to the server how the killed jobs ended and which state they reached, and exits. A daemon that starts
+// in the meantime dismisses it and does the same.
 //
 //	daemon ──starts──▶ successor, waiting      pipe ends without a word: the daemon was killed
 //	   │                 │
@@ -28,9 +29,8 @@ const (
 	successorGrace = 15 * time.Minute // how long the successor tries: longer than the server waits for a daemon by default
 )
 
-// awaitSuccession is the waiting successor's part of main. It returns at once in any other process, and in the successor once the daemon
-// was killed.
-// It does not return if the daemon ended in order.
+// awaitSuccession is the waiting successor's part of main. It returns at once in any other process, and in the
+// successor once the daemon was killed. It does not return if the daemon ended in order.
 func awaitSuccession() error {
 	var number int
 	if n, _ := fmt.Sscanf(os.Getenv(successorVariable), "wait:%d", &number); n != 1 {
@@ -40,7 +40,8 @@ func awaitSuccession() error {
 	if err := sandbox.Undumpable(); err != nil {
 		return err
 	}
-	// A signal to all processes of a service ends the daemon, which then dismisses this process. Nothing reads the channel.
+	// A signal to all processes of a service ends the daemon, which then dismisses this process. Nothing reads the
+	// channel.
 	deaf := make(chan os.Signal, 1)
 	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	pipe := os.NewFile(uintptr(number), "pipe of the daemon")

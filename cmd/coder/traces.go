@@ -20,22 +20,27 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// traceOptions are the trace flag of daemons. OpenTelemetry's own variables, which its libraries read, say where traces go
-// (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE), how many are kept (OTEL_TRACES_SAMPLER, such as
-// parentbased_traceidratio, and OTEL_TRACES_SAMPLER_ARG), and how the process appears (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES).
+// traceOptions are the trace flag of daemons. OpenTelemetry's own variables, which its libraries read, say where traces
+// go (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE), how many are kept
+// (OTEL_TRACES_SAMPLER, such as parentbased_traceidratio, and OTEL_TRACES_SAMPLER_ARG), and how the process appears
+// (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES).
 type traceOptions struct {
 	enabled bool
 }
 
 func (opts *traceOptions) flags(f *pflag.FlagSet) {
-	f.BoolVar(&opts.enabled, "trace", false, "send traces of requests and jobs over OTLP to OTEL_EXPORTER_OTLP_ENDPOINT")
+	f.BoolVar(&opts.enabled, "trace", false,
+		"send traces of requests and jobs over OTLP to OTEL_EXPORTER_OTLP_ENDPOINT")
 }
 
 // flushTime bounds how long a process that stops takes to send its last spans.
 const flushTime = 5 * time.Second
 
-// tracers returns the provider of the process's traces, which is nil without --trace. The caller must call stop, which sends the last spans.
-func (opts *traceOptions) tracers(ctx context.Context, log *slog.Logger, service string) (provider trace.TracerProvider, stop func(), err error) {
+// tracers returns the provider of the process's traces, which is nil without --trace. The caller must call stop, which
+// sends the last spans.
+func (opts *traceOptions) tracers(
+	ctx context.Context, log *slog.Logger, service string,
+) (provider trace.TracerProvider, stop func(), err error) {
 	if !opts.enabled {
 		return nil, func() {}, nil
 	}
@@ -52,14 +57,17 @@ func (opts *traceOptions) tracers(ctx context.Context, log *slog.Logger, service
 		return nil, nil, fmt.Errorf("create the exporter of traces: %w", err)
 	}
 	about, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", buildinfo.Version())),
+		resource.WithAttributes(attribute.String("service.name", service),
+			attribute.String("service.version", buildinfo.Version())),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 	if err != nil {
-		return nil, nil, fault.New(fault.Invalid, "cannot describe this process for traces: %w", err).WithDetail("Check OTEL_RESOURCE_ATTRIBUTES.")
+		return nil, nil, fault.New(fault.Invalid, "cannot describe this process for traces: %w", err).
+			WithDetail("Check OTEL_RESOURCE_ATTRIBUTES.")
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("cannot send traces", "err", err) }))
 	made := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
-	log.Info("sending traces", "url", cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")))
+	log.Info("sending traces", "url",
+		cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")))
 	return made, func() {
 		soon, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()

@@ -19,12 +19,14 @@ type wireGuardOptions struct {
 
 func (o *wireGuardOptions) flags(f *pflag.FlagSet) {
 	o.Flags(f)
-	f.Var(&o.maxLifetime, "max-device-lifetime", "how long a device may connect after it was added, such as 30d; users can choose less")
+	f.Var(&o.maxLifetime, "max-device-lifetime",
+		"how long a device may connect after it was added, such as 30d; users can choose less")
 }
 
 func (o *wireGuardOptions) checkLifetime() error {
 	if lifetime := time.Duration(o.maxLifetime); lifetime < devices.MinLifetime {
-		return fault.New(fault.Invalid, "--max-device-lifetime must be at least %s", devices.MinLifetime).WithDetail("Every device expires. Leave the flag out for 90 days.")
+		return fault.New(fault.Invalid, "--max-device-lifetime must be at least %s", devices.MinLifetime).
+			WithDetail("Every device expires. Leave the flag out for 90 days.")
 	}
 	return nil
 }

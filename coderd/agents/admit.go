@@ -30,11 +30,11 @@ type Agent struct {
 	Name        string // owner/workspace.agent, for people
 }
 
-// AuthenticateAgent returns the agent of a token. It admits agents of a start that is running or has succeeded, and that no later build has
-// ended, and agents of a workspace that is being stopped or deleted until they have run their stop scripts. It returns fault.Unavailable, upon
-// which an agent tries again, when the database is unavailable, for agents that wait for the next start of their workspace, and for an unknown
-// token while a workspace is being started: an agent may be faster than the report that it exists. For all others it returns
-// fault.Unauthenticated.
+// AuthenticateAgent returns the agent of a token. It admits agents of a start that is running or has succeeded, and
+// that no later build has ended, and agents of a workspace that is being stopped or deleted until they have run their
+// stop scripts. It returns fault.Unavailable, upon which an agent tries again, when the database is unavailable, for
+// agents that wait for the next start of their workspace, and for an unknown token while a workspace is being started:
+// an agent may be faster than the report that it exists. For all others it returns fault.Unauthenticated.
 func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -44,7 +44,9 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 			return Agent{}, err
 		}
 		// A build that ran when it started the agent, and runs no more, has reported it.
-		row, err = s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{TokenHash: token.Hash(), Stopping: true})
+		row, err = s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{
+			TokenHash: token.Hash(), Stopping: true,
+		})
 	}
 	if database.IsNotFound(err) {
 		return Agent{}, fault.New(fault.Unauthenticated, "This agent token is not valid.").
@@ -56,31 +58,38 @@ func (s *Service) AuthenticateAgent(ctx context.Context, token secret.Token) (Ag
 	if err != nil {
 		return Agent{}, fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 	}
-	return Agent{ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID, Name: row.OwnerName + "/" + row.WorkspaceName + "." + row.Name}, nil
+	return Agent{
+		ID: row.ID, WorkspaceID: row.WorkspaceID, OwnerID: row.OwnerID,
+		Name: row.OwnerName + "/" + row.WorkspaceName + "." + row.Name,
+	}, nil
 }
 
-// mayComeLater returns fault.Unavailable if an unknown token may become that of an agent, and nil if it is so already or never will be.
+// mayComeLater returns fault.Unavailable if an unknown token may become that of an agent, and nil if it is so already
+// or never will be.
 func (s *Service) mayComeLater(ctx context.Context, token secret.Token) error {
 	waiting, err := s.opts.DB.IsAgentWaiting(ctx, token.Hash())
 	if err != nil {
 		return fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 	}
 	if waiting {
-		return fault.New(fault.Unavailable, "The workspace is not running.").WithDetail("Its next start admits this agent.")
+		return fault.New(fault.Unavailable, "The workspace is not running.").
+			WithDetail("Its next start admits this agent.")
 	}
 	starting, err := s.opts.DB.IsStartRunning(ctx)
 	if err != nil {
 		return fault.New(fault.Unavailable, "The agent's token cannot be checked now: %w", err)
 	}
 	if starting {
-		return fault.New(fault.Unavailable, "This agent token is not known yet.").WithDetail("A running build may still report it.")
+		return fault.New(fault.Unavailable, "This agent token is not known yet.").
+			WithDetail("A running build may still report it.")
 	}
 	return nil
 }
 
-// MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, and the users with whom it
-// is shared, while the workspace runs and their token's scope allows it. All other users, including administrators, get fault.NotFound; if the workspace does not
-// run, the former get fault.Conflict. While the agent of a claimed workspace does not have its new owner's manifest, they get fault.Unavailable.
+// MayConnect reports whether a user may open connections to an agent. The owner of its workspace may, and the users
+// with whom it is shared, while the workspace runs and their token's scope allows it. All other users, including
+// administrators, get fault.NotFound; if the workspace does not run, the former get fault.Conflict. While the agent of
+// a claimed workspace does not have its new owner's manifest, they get fault.Unavailable.
 func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -97,22 +106,27 @@ func (s *Service) MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid
 	if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &agentID}); err != nil {
 		if database.IsNotFound(err) {
 			if a.ParentID != nil {
-				if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: a.ParentID}); err == nil {
+				if _, err := s.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{
+					ID: a.ParentID,
+				}); err == nil {
 					return fault.New(fault.Conflict, "The dev container %q of the workspace %q is not running.", a.Name, a.WorkspaceName).
 						WithDetail("See why with: coder show %s", shell.POSIX(a.OwnerName+"/"+a.WorkspaceName))
 				}
 			}
-			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).WithDetail("Start it with: coder start %s", shell.POSIX(a.OwnerName+"/"+a.WorkspaceName))
+			return fault.New(fault.Conflict, "The workspace %q is not running.", a.WorkspaceName).
+				WithDetail("Start it with: coder start %s", shell.POSIX(a.OwnerName+"/"+a.WorkspaceName))
 		}
 		return fmt.Errorf("look up agent's build: %w", err)
 	}
 	if a.AwaitedBuild != nil {
-		return fault.New(fault.Unavailable, "The agent %q of the workspace %q is still being prepared for its owner.", a.Name, a.WorkspaceName).WithDetail("Try again in a moment.")
+		return fault.New(fault.Unavailable, "The agent %q of the workspace %q is still being prepared for its owner.",
+			a.Name, a.WorkspaceName).WithDetail("Try again in a moment.")
 	}
 	return nil
 }
 
-// VisaKey returns the key with which visas for an agent are signed. It returns the fault NotFound if there is no such agent, or it has no token.
+// VisaKey returns the key with which visas for an agent are signed. It returns the fault NotFound if there is no such
+// agent, or it has no token.
 func (s *Service) VisaKey(ctx context.Context, agentID uuid.UUID) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -137,10 +151,10 @@ func (s *Service) LoginBlocked(ctx context.Context, agentID uuid.UUID) (bool, er
 	return blocked, nil
 }
 
-// ByName returns the agent that a user means by [owner/]workspace[.agent]: the agent of that name, or the only agent outside dev containers, in
-// one of the user's own workspaces, or with an owner, in one that is shared with the user. It returns fault.NotFound if there is no such agent, or if
-// several could be meant.
-// MayConnect decides whether the user may connect to it.
+// ByName returns the agent that a user means by [owner/]workspace[.agent]: the agent of that name, or the only agent
+// outside dev containers, in one of the user's own workspaces, or with an owner, in one that is shared with the user.
+// It returns fault.NotFound if there is no such agent, or if several could be meant. MayConnect decides whether the
+// user may connect to it.
 func (s *Service) ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -175,7 +189,8 @@ func (s *Service) Admitted(ctx context.Context, ids ...uuid.UUID) ([]uuid.UUID, 
 	return s.admitted(ctx, ids, false)
 }
 
-// admitted returns those of the given agents that may be on the mesh now: with stopping, also those that run their stop scripts.
+// admitted returns those of the given agents that may be on the mesh now: with stopping, also those that run their stop
+// scripts.
 func (s *Service) admitted(ctx context.Context, ids []uuid.UUID, stopping bool) ([]uuid.UUID, error) {
 	admitted, err := s.opts.DB.ListAdmittedAgents(ctx, dbsqlc.ListAdmittedAgentsParams{Ids: ids, Stopping: stopping})
 	if err != nil {
@@ -195,8 +210,8 @@ func (s *Service) Reachable(ctx context.Context, userID uuid.UUID, ids ...uuid.U
 	return reachable, nil
 }
 
-// Host returns the name of an agent as a host, for a user who may connect to it while it runs: main.dev.ada.coder. For others it returns
-// fault.NotFound.
+// Host returns the name of an agent as a host, for a user who may connect to it while it runs: main.dev.ada.coder. For
+// others it returns fault.NotFound.
 func (s *Service) Host(ctx context.Context, userID, agentID uuid.UUID) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -213,8 +228,11 @@ func (s *Service) Host(ctx context.Context, userID, agentID uuid.UUID) (string, 
 func errNoAgent() error { return rbac.NotFound(rbac.Agent) }
 
 // AwaitStart gives an agent that runs its stop scripts a token with which the next start admits it again.
-func (r *rpc) AwaitStart(ctx context.Context, req *connect.Request[agentpb.AwaitStartRequest]) (*connect.Response[agentpb.AwaitStartResponse], error) {
-	removed := connect.NewError(connect.CodeUnauthenticated, errors.New("await the next start: the workspace has stopped already"))
+func (r *rpc) AwaitStart(
+	ctx context.Context, req *connect.Request[agentpb.AwaitStartRequest],
+) (*connect.Response[agentpb.AwaitStartResponse], error) {
+	removed := connect.NewError(connect.CodeUnauthenticated,
+		errors.New("await the next start: the workspace has stopped already"))
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, removed // it was an agent when it connected
@@ -224,7 +242,9 @@ func (r *rpc) AwaitStart(ctx context.Context, req *connect.Request[agentpb.Await
 	token := secret.Token(rand.Text())
 	if _, err = r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &id, Stopping: true}); err == nil {
 		var n int64
-		if n, err = r.opts.DB.SetReturnToken(ctx, dbsqlc.SetReturnTokenParams{ID: id, ReturnTokenHash: token.Hash()}); err == nil && n == 0 {
+		if n, err = r.opts.DB.SetReturnToken(ctx, dbsqlc.SetReturnTokenParams{
+			ID: id, ReturnTokenHash: token.Hash(),
+		}); err == nil && n == 0 {
 			err = pgx.ErrNoRows
 		}
 	}
@@ -253,8 +273,8 @@ func Shutdown(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID) error
 	return nil
 }
 
-// Revoke ends all agents of a workspace except those in kept: once the transaction commits, their tokens are invalid, and
-// every server is notified to take them off the mesh.
+// Revoke ends all agents of a workspace except those in kept: once the transaction commits, their tokens are invalid,
+// and every server is notified to take them off the mesh.
 func Revoke(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, kept []uuid.UUID) error {
 	if kept == nil {
 		kept = []uuid.UUID{}

@@ -36,7 +36,9 @@ func (s *Service) ask(agent uuid.UUID) (client agentpbconnect.AgentAPIClient, cl
 			return s.opts.Mesh.DialAgent(ctx, agent, meshport.AgentRPC)
 		},
 	}
-	return agentpbconnect.NewAgentAPIClient(&http.Client{Transport: transport}, "http://agent", connect.WithReadMaxBytes(maxAnswer)), transport.CloseIdleConnections
+	return agentpbconnect.NewAgentAPIClient(&http.Client{
+		Transport: transport,
+	}, "http://agent", connect.WithReadMaxBytes(maxAnswer)), transport.CloseIdleConnections
 }
 
 func (s *Service) listeningPorts(w http.ResponseWriter, r *http.Request) error {
@@ -55,13 +57,16 @@ func (s *Service) listeningPorts(w http.ResponseWriter, r *http.Request) error {
 	out := sdk.ListeningPorts{Ports: []sdk.ListeningPort{}}
 	for _, p := range answer.Msg.GetPorts() {
 		if port := uint16(p.GetPort()); uint32(port) == p.GetPort() && port != 0 {
-			out.Ports = append(out.Ports, sdk.ListeningPort{ProcessName: database.Text(p.GetProcessName()), Network: database.Text(p.GetNetwork()), Port: port})
+			out.Ports = append(out.Ports, sdk.ListeningPort{
+				ProcessName: database.Text(p.GetProcessName()), Network: database.Text(p.GetNetwork()), Port: port,
+			})
 		}
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// Paths asks an agent how packets travel between it and its peers. It blocks for a round trip and the pings, or until ctx ends.
+// Paths asks an agent how packets travel between it and its peers. It blocks for a round trip and the pings, or until
+// ctx ends.
 func (s *Service) Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerStatus, error) {
 	client, closeIt := s.ask(agent)
 	defer closeIt()
@@ -85,7 +90,9 @@ func (s *Service) Paths(ctx context.Context, agent uuid.UUID) ([]tailnet.PeerSta
 			path = tailnet.PathRelay
 		}
 		latency := time.Duration(min(max(p.GetLatencyUs(), 0), time.Hour.Microseconds())) * time.Microsecond
-		all = append(all, tailnet.PeerStatus{ID: id, Path: path, Latency: latency, Rx: max(p.GetRx(), 0), Tx: max(p.GetTx(), 0)})
+		all = append(all, tailnet.PeerStatus{
+			ID: id, Path: path, Latency: latency, Rx: max(p.GetRx(), 0), Tx: max(p.GetTx(), 0),
+		})
 	}
 	return all, nil
 }
@@ -96,7 +103,8 @@ func askFault(err error) error {
 		return err
 	}
 	if connect.CodeOf(err) == connect.CodeUnimplemented {
-		return fault.New(fault.Unavailable, "The workspace's agent is too old for this.").WithDetail("Restart the workspace to update it.")
+		return fault.New(fault.Unavailable, "The workspace's agent is too old for this.").
+			WithDetail("Restart the workspace to update it.")
 	}
 	return unreachable(err)
 }

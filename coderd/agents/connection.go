@@ -23,8 +23,9 @@ const (
 	sendTimeout  = 30 * time.Second
 	sendQueue    = 8 // queued answers to heartbeats; usually there is one
 
-	// minRest and maxRest bound the time for which the server needs no heartbeat of an agent that the coordinator hears from. A heartbeat after a
-	// rest wakes the mesh between the two: a handshake, and 45 s of pings. Random rests keep agents that connected at one moment apart.
+	// minRest and maxRest bound the time for which the server needs no heartbeat of an agent that the coordinator hears
+	// from. A heartbeat after a rest wakes the mesh between the two: a handshake, and 45 s of pings. Random rests keep
+	// agents that connected at one moment apart.
 	minRest = 10 * time.Minute
 	maxRest = 20 * time.Minute
 )
@@ -68,8 +69,8 @@ func (c *connection) tellManifest() {
 	c.manifest.Poke()
 }
 
-// quiet returns how much longer the agent may stay silent. After the server's message at asked, other than an answer, only a message in this
-// stream counts: the agent answers with a heartbeat. The zero value means that there was none.
+// quiet returns how much longer the agent may stay silent. After the server's message at asked, other than an answer,
+// only a message in this stream counts: the agent answers with a heartbeat. The zero value means that there was none.
 func (c *connection) quiet(asked time.Time) time.Duration {
 	last := c.opened.Add(time.Duration(c.heard.Load()))
 	switch {
@@ -125,14 +126,17 @@ func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agent
 				Nonce: hb.GetNonce(), RestSeconds: uint32(c.rest().Seconds()),
 			}}}:
 			default:
-				return connect.NewError(connect.CodeResourceExhausted, errors.New("heartbeats arrive faster than their responses are read"))
+				return connect.NewError(connect.CodeResourceExhausted,
+					errors.New("heartbeats arrive faster than their responses are read"))
 			}
 		}
 	}
 }
 
 // send writes to the stream until acks is closed. A failed write ends the stream, and so does the agent's silence.
-func (c *connection) send(stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage], acks <-chan *agentpb.ServerMessage) {
+func (c *connection) send(
+	stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage], acks <-chan *agentpb.ServerMessage,
+) {
 	watch := time.NewTimer(c.silence)
 	defer watch.Stop()
 	var asked time.Time // when the last message other than an answer was sent
@@ -153,7 +157,9 @@ func (c *connection) send(stream *connect.BidiStream[agentpb.AgentMessage, agent
 				return
 			}
 		case reason := <-c.shutdown:
-			msg = &agentpb.ServerMessage{Message: &agentpb.ServerMessage_Shutdown{Shutdown: &agentpb.Shutdown{Reason: reason}}}
+			msg = &agentpb.ServerMessage{Message: &agentpb.ServerMessage_Shutdown{Shutdown: &agentpb.Shutdown{
+				Reason: reason,
+			}}}
 		case <-c.manifest:
 			msg = &agentpb.ServerMessage{Message: &agentpb.ServerMessage_ManifestChanged{ManifestChanged: &agentpb.ManifestChanged{}}}
 		}

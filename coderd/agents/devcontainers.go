@@ -32,14 +32,18 @@ func devcontainerSource(devcontainer uuid.UUID) uuid.UUID {
 	return uuid.NewSHA1(devcontainer, []byte("log"))
 }
 
-// devcontainers stores an agent's dev containers and the agents that run in them. An agent can only ever have those that its template declares.
-func (s *storing) devcontainers(ctx context.Context, resource, parent uuid.UUID, all []*provisionerpb.Devcontainer, complete bool) error {
+// devcontainers stores an agent's dev containers and the agents that run in them. An agent can only ever have those
+// that its template declares.
+func (s *storing) devcontainers(
+	ctx context.Context, resource, parent uuid.UUID, all []*provisionerpb.Devcontainer, complete bool,
+) error {
 	ids := []uuid.UUID{}
 	for i, c := range all {
 		id, err := uuid.FromBytes(c.GetId())
 		inside, insideErr := uuid.FromBytes(c.GetAgent().GetId())
 		if err != nil || insideErr != nil || id == uuid.Nil || inside == parent {
-			s.omit(c.GetAgent().GetPlace(), "The dev container %q is left out: it has no id of its own.", database.Text(c.GetAgent().GetName()))
+			s.omit(c.GetAgent().GetPlace(), "The dev container %q is left out: it has no id of its own.",
+				database.Text(c.GetAgent().GetName()))
 			continue
 		}
 		if err := s.agent(ctx, resource, i, c.GetAgent(), kin{parent: &parent, complete: complete}); err != nil {
@@ -54,7 +58,9 @@ func (s *storing) devcontainers(ctx context.Context, resource, parent uuid.UUID,
 		}
 		source := devcontainerSource(id)
 		name := database.Text(c.GetAgent().GetName())
-		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{ID: source, AgentID: parent, DisplayName: "Dev container " + name, Icon: "/icon/devcontainer.svg"})
+		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{
+			ID: source, AgentID: parent, DisplayName: "Dev container " + name, Icon: "/icon/devcontainer.svg",
+		})
 		if err != nil {
 			return fmt.Errorf("upsert log source: %w", err)
 		}
@@ -73,7 +79,9 @@ func (s *storing) devcontainers(ctx context.Context, resource, parent uuid.UUID,
 		}
 		ids = append(ids, id)
 	}
-	if err := s.DeleteDevcontainersExcept(ctx, dbsqlc.DeleteDevcontainersExceptParams{AgentID: parent, Ids: ids}); err != nil {
+	if err := s.DeleteDevcontainersExcept(ctx, dbsqlc.DeleteDevcontainersExceptParams{
+		AgentID: parent, Ids: ids,
+	}); err != nil {
 		return fmt.Errorf("delete old dev containers: %w", err)
 	}
 	return nil
@@ -86,8 +94,11 @@ var devcontainerStates = map[agentpb.DevcontainerStateRequest_State]sdk.Devconta
 	agentpb.DevcontainerStateRequest_STATE_ERROR:    sdk.DevcontainerError,
 }
 
-// DevcontainerState stores what an agent reports about one of its own dev containers. The agent in a container that is not running ends.
-func (r *rpc) DevcontainerState(ctx context.Context, req *connect.Request[agentpb.DevcontainerStateRequest]) (*connect.Response[agentpb.DevcontainerStateResponse], error) {
+// DevcontainerState stores what an agent reports about one of its own dev containers. The agent in a container that is
+// not running ends.
+func (r *rpc) DevcontainerState(
+	ctx context.Context, req *connect.Request[agentpb.DevcontainerStateRequest],
+) (*connect.Response[agentpb.DevcontainerStateResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -105,7 +116,8 @@ func (r *rpc) DevcontainerState(ctx context.Context, req *connect.Request[agentp
 			return err
 		}
 		if err := q.SetDevcontainerState(ctx, dbsqlc.SetDevcontainerStateParams{
-			ID: container, Status: string(status), Error: short(req.Msg.GetError(), maxText), ContainerID: short(req.Msg.GetContainerId(), maxText),
+			ID: container, Status: string(status), Error: short(req.Msg.GetError(), maxText),
+			ContainerID:   short(req.Msg.GetContainerId(), maxText),
 			ContainerName: short(req.Msg.GetContainerName(), maxText), Image: short(req.Msg.GetImage(), maxText),
 		}); err != nil {
 			return err
@@ -132,8 +144,11 @@ func endSubagent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) error {
 	return ended(ctx, q, id, "the dev container stopped")
 }
 
-// AdmitSubagent makes a token for the agent in one of the caller's own dev containers. It ends the agent that had the token before.
-func (r *rpc) AdmitSubagent(ctx context.Context, req *connect.Request[agentpb.AdmitSubagentRequest]) (*connect.Response[agentpb.AdmitSubagentResponse], error) {
+// AdmitSubagent makes a token for the agent in one of the caller's own dev containers. It ends the agent that had the
+// token before.
+func (r *rpc) AdmitSubagent(
+	ctx context.Context, req *connect.Request[agentpb.AdmitSubagentRequest],
+) (*connect.Response[agentpb.AdmitSubagentResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -141,7 +156,8 @@ func (r *rpc) AdmitSubagent(ctx context.Context, req *connect.Request[agentpb.Ad
 	container, err := uuid.FromBytes(req.Msg.GetDevcontainerId())
 	directory := req.Msg.GetDirectory()
 	if err != nil || len(directory) > maxText || directory != "" && !path.IsAbs(directory) {
-		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("devcontainer_id is required, and directory must be an absolute path"))
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			errors.New("devcontainer_id is required, and directory must be an absolute path"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -154,7 +170,9 @@ func (r *rpc) AdmitSubagent(ctx context.Context, req *connect.Request[agentpb.Ad
 		if err := endSubagent(ctx, q, c.SubagentID); err != nil {
 			return err
 		}
-		n, err := q.AdmitSubagent(ctx, dbsqlc.AdmitSubagentParams{ID: c.SubagentID, TokenHash: token.Hash(), Directory: database.Text(directory)})
+		n, err := q.AdmitSubagent(ctx, dbsqlc.AdmitSubagentParams{
+			ID: c.SubagentID, TokenHash: token.Hash(), Directory: database.Text(directory),
+		})
 		if err != nil {
 			return err
 		}
@@ -177,7 +195,10 @@ func devcontainerHealth(c dbsqlc.WorkspaceAgentDevcontainer) sdk.AgentHealth {
 	case sdk.DevcontainerStopped:
 		return sdk.AgentHealth{Reason: "dev container is stopped", Remedy: "Recreate it on the workspace's page."}
 	case sdk.DevcontainerError:
-		return sdk.AgentHealth{Reason: "dev container failed: " + c.Error, Remedy: "Read its log on the workspace's page, then recreate it."}
+		return sdk.AgentHealth{
+			Reason: "dev container failed: " + c.Error,
+			Remedy: "Read its log on the workspace's page, then recreate it.",
+		}
 	default: // its agent is about to connect
 		return sdk.AgentHealth{Healthy: true}
 	}
@@ -195,13 +216,15 @@ func (s *Service) containers(ctx context.Context, agent uuid.UUID) (sdk.AgentCon
 			continue
 		}
 		d := sdk.AgentDevcontainer{
-			ID: row.ID, Name: row.Name, WorkspaceFolder: row.WorkspaceFolder, ConfigPath: row.ConfigPath, Status: sdk.DevcontainerStatus(row.Status), Error: row.Error,
+			ID: row.ID, Name: row.Name, WorkspaceFolder: row.WorkspaceFolder, ConfigPath: row.ConfigPath,
+			Status: sdk.DevcontainerStatus(row.Status), Error: row.Error,
 			SubagentID: row.SubagentID,
 		}
 		if row.ContainerID != "" {
 			d.Container = &sdk.AgentContainer{
-				ID: row.ContainerID, CreatedAt: row.CreatedAt, FriendlyName: row.ContainerName, Image: row.Image, Running: d.Status == sdk.DevcontainerRunning,
-				Status: row.Status, DevcontainerStatus: d.Status,
+				ID: row.ContainerID, CreatedAt: row.CreatedAt, FriendlyName: row.ContainerName, Image: row.Image,
+				Running: d.Status == sdk.DevcontainerRunning,
+				Status:  row.Status, DevcontainerStatus: d.Status,
 			}
 			out.Containers = append(out.Containers, *d.Container)
 		}
@@ -283,8 +306,11 @@ func (s *Service) removeDevcontainer(w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-// changeDevcontainer asks the agent to change a dev container of its own. Whoever may open a shell in the workspace could do the same there.
-func (s *Service) changeDevcontainer(r *http.Request, change agentpb.ChangeDevcontainerRequest_Change, action string) error {
+// changeDevcontainer asks the agent to change a dev container of its own. Whoever may open a shell in the workspace
+// could do the same there.
+func (s *Service) changeDevcontainer(
+	r *http.Request, change agentpb.ChangeDevcontainerRequest_Change, action string,
+) error {
 	a, err := s.reachable(r)
 	if err != nil {
 		return err
@@ -310,7 +336,9 @@ func (s *Service) changeDevcontainer(r *http.Request, change agentpb.ChangeDevco
 	defer closeIt()
 	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 	defer cancel()
-	if _, err := client.ChangeDevcontainer(ctx, connect.NewRequest(&agentpb.ChangeDevcontainerRequest{DevcontainerId: id[:], Change: change})); err != nil {
+	if _, err := client.ChangeDevcontainer(ctx, connect.NewRequest(&agentpb.ChangeDevcontainerRequest{
+		DevcontainerId: id[:], Change: change,
+	})); err != nil {
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			return fault.New(fault.Conflict, "The agent %q has not started the dev container %q yet.", a.Name, name).
 				WithDetail("It starts its dev containers after its start scripts have ended.")
@@ -319,7 +347,8 @@ func (s *Service) changeDevcontainer(r *http.Request, change agentpb.ChangeDevco
 	}
 	return s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		return audit.Record(r.Context(), q, audit.Entry{
-			ID: a.WorkspaceID, Name: a.WorkspaceName, Organization: a.OrganizationID, Fields: map[string]any{"action": action, "devcontainer": name},
+			ID: a.WorkspaceID, Name: a.WorkspaceName, Organization: a.OrganizationID,
+			Fields: map[string]any{"action": action, "devcontainer": name},
 		})
 	})
 }

@@ -15,22 +15,24 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Servers tell each other what agents report about their own connections, which is not stored: the latency to the relay and the number of
-// sessions. Each server collects what has changed and publishes it, many agents in one notification. From time to time it publishes
-// everything, and the others forget what was not repeated.
+// Servers tell each other what agents report about their own connections, which is not stored: the latency to the relay
+// and the number of sessions. Each server collects what has changed and publishes it, many agents in one notification.
+// From time to time it publishes everything, and the others forget what was not repeated.
 
 const (
 	channelUsage = "agents_usage"
 	// usageInterval is how long changes are collected.
 	usageInterval = 5 * time.Second
-	// usageRounds is how many intervals pass until everything is published again. What was not repeated after twice that time is dropped.
+	// usageRounds is how many intervals pass until everything is published again. What was not repeated after twice
+	// that time is dropped.
 	usageRounds = 60
-	// usageBatch is how many agents one notification tells of, whatever they report: PostgreSQL limits its length to 8000
-	// bytes.
+	// usageBatch is how many agents one notification tells of, whatever they report: PostgreSQL limits its length to
+	// 8000 bytes.
 	usageBatch = 40
 	// maxUsage is the most agents that a notification is read with. Earlier servers tell of 50, with shorter reports.
 	maxUsage = 50
-	// maxBytes bounds what an agent says that its connections have carried, a petabyte: sums of all agents must not overflow.
+	// maxBytes bounds what an agent says that its connections have carried, a petabyte: sums of all agents must not
+	// overflow.
 	maxBytes = 1 << 50
 )
 
@@ -93,7 +95,8 @@ func counts(st *agentpb.StatsRequest) [5]uint32 {
 	return [5]uint32{st.GetSsh(), st.GetVscode(), st.GetJetbrains(), st.GetReconnectingPty(), st.GetPortForward()}
 }
 
-// usageOf returns what an agent reported to the server that it is connected to according to the database, if this server knows it.
+// usageOf returns what an agent reported to the server that it is connected to according to the database, if this
+// server knows it.
 func (s *Service) usageOf(agent uuid.UUID, server *uuid.UUID) (usage, bool) {
 	if c := s.connection(agent); c != nil {
 		return c.usage(), true
@@ -104,16 +107,19 @@ func (s *Service) usageOf(agent uuid.UUID, server *uuid.UUID) (usage, bool) {
 	return f.usage, ok && server != nil && f.server == *server
 }
 
-// Uses returns the sessions of an agent that is connected to the given server, nil if unknown, and the round trip to its relay with the
-// relay's name, 0 if unknown.
-func (s *Service) Uses(agent uuid.UUID, server *uuid.UUID) (sessions *sdk.AgentConnections, relay string, latency time.Duration) {
+// Uses returns the sessions of an agent that is connected to the given server, nil if unknown, and the round trip to
+// its relay with the relay's name, 0 if unknown.
+func (s *Service) Uses(
+	agent uuid.UUID, server *uuid.UUID,
+) (sessions *sdk.AgentConnections, relay string, latency time.Duration) {
 	u, ok := s.usageOf(agent, server)
 	if !ok {
 		return nil, "", 0
 	}
 	if n := u.Counts; u.Known {
 		sessions = &sdk.AgentConnections{
-			SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4], RxBytes: u.Rx, TxBytes: u.Tx,
+			SSH: n[0], VSCode: n[1], JetBrains: n[2], ReconnectingPTY: n[3], PortForward: n[4], RxBytes: u.Rx,
+			TxBytes: u.Tx,
 		}
 	}
 	return sessions, s.opts.RelayRegion, time.Duration(u.Latency) * time.Microsecond

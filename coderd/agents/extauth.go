@@ -18,9 +18,11 @@ const (
 	maxProviderID = 64
 )
 
-// ExternalAuth returns the tokens that sign the workspace's owner in at other services to an agent, while the workspace runs or
-// its stop scripts do, and the owner is active. The agent holds them in memory only.
-func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest]) (*connect.Response[agentpb.ExternalAuthResponse], error) {
+// ExternalAuth returns the tokens that sign the workspace's owner in at other services to an agent, while the workspace
+// runs or its stop scripts do, and the owner is active. The agent holds them in memory only.
+func (r *rpc) ExternalAuth(
+	ctx context.Context, req *connect.Request[agentpb.ExternalAuthRequest],
+) (*connect.Response[agentpb.ExternalAuthResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -61,6 +63,7 @@ func (r *rpc) ExternalAuth(ctx context.Context, req *connect.Request[agentpb.Ext
 		return nil, r.fail(ctx, id, "find login", err)
 	}
 	return connect.NewResponse(&agentpb.ExternalAuthResponse{
-		ProviderId: c.Provider, DisplayName: c.DisplayName, AuthenticateUrl: c.PageURL, AccessToken: c.Token.Reveal(), Username: c.Username,
+		ProviderId: c.Provider, DisplayName: c.DisplayName, AuthenticateUrl: c.PageURL, AccessToken: c.Token.Reveal(),
+		Username: c.Username,
 	}), nil
 }

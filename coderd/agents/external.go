@@ -13,9 +13,9 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// scripting lists the schemes of addresses that a browser runs or shows in the name of the page that opens them, and those
-// that lead to files on the visitor's machine. Every other scheme opens a website or a program: vscode:, jetbrains:, and
-// many more.
+// scripting lists the schemes of addresses that a browser runs or shows in the name of the page that opens them, and
+// those that lead to files on the visitor's machine. Every other scheme opens a website or a program: vscode:,
+// jetbrains:, and many more.
 var scripting = []string{"javascript", "data", "vbscript", "blob", "file", "filesystem", "about", "view-source", "jar"}
 
 // CheckExternalURL returns what is wrong with an address that people open, "" if nothing is. Templates choose the
@@ -46,9 +46,10 @@ func CheckExternalURL(text string) string {
 	return ""
 }
 
-// CheckAddresses returns a fault for resources with an address that people open and CheckExternalURL refuses. Icons are no such addresses: they
-// are only ever images. Neither are the addresses of other apps and of health checks, which the agent opens in the workspace. accessURL is
-// the server's public URL: the only one that an address with a session token may name.
+// CheckAddresses returns a fault for resources with an address that people open and CheckExternalURL refuses. Icons are
+// no such addresses: they are only ever images. Neither are the addresses of other apps and of health checks, which the
+// agent opens in the workspace. accessURL is the server's public URL: the only one that an address with a session token
+// may name.
 func CheckAddresses(resources []*provisionerpb.Resource, accessURL string) error {
 	for _, r := range resources {
 		for _, agent := range r.GetAgents() {
@@ -99,8 +100,8 @@ func at(place string) string {
 	return database.Text(place) + ": "
 }
 
-// safeURL returns an address for the desktops of those who open it, and "" if it cannot be opened: only builds know some addresses, and earlier
-// releases checked fewer.
+// safeURL returns an address for the desktops of those who open it, and "" if it cannot be opened: only builds know
+// some addresses, and earlier releases checked fewer.
 func safeURL(text string) string {
 	if CheckExternalURL(text) != "" {
 		return ""

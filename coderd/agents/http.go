@@ -31,20 +31,29 @@ const (
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/init-script/{os}/{arch}", rbac.Public, s.getInitScript)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}", rbac.Needs(rbac.Read, rbac.Agent), s.get)
-	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent), s.getConnection)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/connection", rbac.Needs(rbac.Connect, rbac.Agent),
+		s.getConnection)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/logs", rbac.Needs(rbac.Read, rbac.Agent), s.getLogs)
-	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem, audit.Exempt("an agent reports why it did not start: no user acts"),
+	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem,
+		audit.Exempt("an agent reports why it did not start: no user acts"),
 		httpapi.Uncounted("workspaces start together, many from one address")) // authenticated by the agent's token in the body
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
-	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent), s.listeningPorts)
-	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers", rbac.Needs(rbac.Read, rbac.Agent), s.listContainers)
-	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers/watch", rbac.Needs(rbac.Read, rbac.Agent), s.watchContainers)
-	mux.Handle("POST /api/v2/workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate", rbac.Needs(rbac.Connect, rbac.Agent),
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent),
+		s.listeningPorts)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers", rbac.Needs(rbac.Read, rbac.Agent),
+		s.listContainers)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/containers/watch", rbac.Needs(rbac.Read, rbac.Agent),
+		s.watchContainers)
+	mux.Handle("POST /api/v2/workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate",
+		rbac.Needs(rbac.Connect, rbac.Agent),
 		s.recreateDevcontainer, audit.On(audit.Write, audit.Workspace))
-	mux.Handle("DELETE /api/v2/workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}", rbac.Needs(rbac.Connect, rbac.Agent),
+	mux.Handle("DELETE /api/v2/workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}",
+		rbac.Needs(rbac.Connect, rbac.Agent),
 		s.removeDevcontainer, audit.On(audit.Write, audit.Workspace))
-	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadata)
-	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent), s.watchMetadataWebsocket)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata", rbac.Needs(rbac.Read, rbac.Agent),
+		s.watchMetadata)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/watch-metadata-ws", rbac.Needs(rbac.Read, rbac.Agent),
+		s.watchMetadataWebsocket)
 	s.fileRoutes(mux)
 }
 
@@ -67,7 +76,9 @@ func (s *Service) find(r *http.Request, action rbac.Action) (dbsqlc.GetAgentOwne
 }
 
 // allowed returns an agent if the actor may perform the action on it.
-func (s *Service) allowed(ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action) (dbsqlc.GetAgentOwnerRow, error) {
+func (s *Service) allowed(
+	ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action,
+) (dbsqlc.GetAgentOwnerRow, error) {
 	a, err := s.opts.DB.GetAgentOwner(ctx, id)
 	if database.IsNotFound(err) {
 		return a, errNoAgent()
@@ -96,15 +107,16 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, list[0])
 }
 
-// getInitScript answers with the script that starts an agent on a machine, which gets the agent's token in its environment. It is the same for
-// all agents, and contains no secret.
+// getInitScript answers with the script that starts an agent on a machine, which gets the agent's token in its
+// environment. It is the same for all agents, and contains no secret.
 func (s *Service) getInitScript(w http.ResponseWriter, r *http.Request) error {
 	script := bootstrap.Script(r.PathValue("os"), r.PathValue("arch"))
 	if script == "" {
 		return fault.New(fault.NotFound, "There is no agent for %s on %s.", database.Text(r.PathValue("os")), database.Text(r.PathValue("arch"))).
 			WithDetail("Agents run on linux, on amd64, arm64 and armv7, and on windows, on amd64 and arm64.")
 	}
-	script = strings.NewReplacer("${ACCESS_URL}", strings.TrimSuffix(s.opts.AccessURL, "/")+"/", "${AUTH_TYPE}", "token").Replace(script)
+	script = strings.NewReplacer("${ACCESS_URL}", strings.TrimSuffix(s.opts.AccessURL, "/")+"/", "${AUTH_TYPE}",
+		"token").Replace(script)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
@@ -162,13 +174,17 @@ func (s *Service) getLogs(w http.ResponseWriter, r *http.Request) error {
 
 // logs returns the next lines: ids above after and below before, at most one page.
 func (s *Service) logs(ctx context.Context, agent uuid.UUID, after, before int64) ([]sdk.AgentLog, error) {
-	rows, err := s.opts.DB.ListAgentLogsBefore(ctx, dbsqlc.ListAgentLogsBeforeParams{AgentID: agent, After: after, Before: before, PageLimit: logPage})
+	rows, err := s.opts.DB.ListAgentLogsBefore(ctx, dbsqlc.ListAgentLogsBeforeParams{
+		AgentID: agent, After: after, Before: before, PageLimit: logPage,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list agent's log: %w", err)
 	}
 	out := make([]sdk.AgentLog, len(rows))
 	for i, l := range rows {
-		out[i] = sdk.AgentLog{ID: l.ID, CreatedAt: l.CreatedAt, Output: l.Output, Level: sdk.LogLevel(l.Level), SourceID: l.LogSourceID}
+		out[i] = sdk.AgentLog{
+			ID: l.ID, CreatedAt: l.CreatedAt, Output: l.Output, Level: sdk.LogLevel(l.Level), SourceID: l.LogSourceID,
+		}
 	}
 	return out, nil
 }
@@ -215,7 +231,9 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, agent uuid.
 }
 
 // sendLogs sends the lines after an id and returns the last line's id.
-func (s *Service) sendLogs(ctx context.Context, agent uuid.UUID, after int64, send func(...httpapi.Event) error) (int64, error) {
+func (s *Service) sendLogs(
+	ctx context.Context, agent uuid.UUID, after int64, send func(...httpapi.Event) error,
+) (int64, error) {
 	for {
 		page, err := s.logs(ctx, agent, after, 1<<62)
 		if err != nil || len(page) == 0 {
@@ -235,7 +253,8 @@ func queryID(r *http.Request, name string, fallback int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).WithField(name, "must be the id of a line")
+		return 0, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).
+			WithField(name, "must be the id of a line")
 	}
 	return n, nil
 }

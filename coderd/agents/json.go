@@ -15,13 +15,15 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Place names the workspace and the owner of a job's resources, for the names of their apps. The zero value is for imports
-// and dry runs.
+// Place names the workspace and the owner of a job's resources, for the names of their apps. The zero value is for
+// imports and dry runs.
 type Place struct{ Workspace, Owner string }
 
-// Resources returns what jobs left behind, as the API shows it, by job. The number of queries does not depend on the number
-// of jobs.
-func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]Place) (map[uuid.UUID][]sdk.WorkspaceResource, error) {
+// Resources returns what jobs left behind, as the API shows it, by job. The number of queries does not depend on the
+// number of jobs.
+func (s *Service) Resources(
+	ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]Place,
+) (map[uuid.UUID][]sdk.WorkspaceResource, error) {
 	out := make(map[uuid.UUID][]sdk.WorkspaceResource, len(jobs))
 	if len(jobs) == 0 {
 		return out, nil
@@ -60,15 +62,16 @@ func (s *Service) Resources(ctx context.Context, q *dbsqlc.Queries, jobs map[uui
 			}
 		}
 		out[r.JobID] = append(out[r.JobID], sdk.WorkspaceResource{
-			ID: r.ID, CreatedAt: r.CreatedAt, JobID: r.JobID, Transition: sdk.Transition(r.Transition), Type: r.Type, Name: r.Name,
+			ID: r.ID, CreatedAt: r.CreatedAt, JobID: r.JobID, Transition: sdk.Transition(r.Transition), Type: r.Type,
+			Name: r.Name,
 			Hide: r.Hide, Icon: r.Icon, Agents: byResource[r.ID], Metadata: metadata, DailyCost: r.DailyCost,
 		})
 	}
 	return out, nil
 }
 
-// sortByAgents sorts resources by the order that templates give their agents, which counts among all agents of a workspace. Resources with
-// the same order, and without agents, keep theirs. agents are sorted.
+// sortByAgents sorts resources by the order that templates give their agents, which counts among all agents of a
+// workspace. Resources with the same order, and without agents, keep theirs. agents are sorted.
 func sortByAgents(rows []dbsqlc.WorkspaceResource, agents []shown) {
 	order := map[uuid.UUID]int32{}
 	for _, a := range slices.Backward(agents) {
@@ -135,15 +138,18 @@ func (s *Service) show(
 	for _, sc := range scripts {
 		i := index[sc.AgentID]
 		out[i].Scripts = append(out[i].Scripts, sdk.AgentScript{
-			ID: sc.ID, LogSourceID: sc.LogSourceID, LogPath: sc.LogPath, DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron,
-			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, StartBlocksLogin: sc.StartBlocksLogin, Timeout: time.Duration(sc.TimeoutSeconds) * time.Second,
+			ID: sc.ID, LogSourceID: sc.LogSourceID, LogPath: sc.LogPath, DisplayName: sc.DisplayName, Script: sc.Script,
+			Cron:       sc.Cron,
+			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, StartBlocksLogin: sc.StartBlocksLogin,
+			Timeout: time.Duration(sc.TimeoutSeconds) * time.Second,
 			EndedAt: sc.EndedAt,
 		})
 	}
 	for _, src := range sources {
 		i := index[src.AgentID]
 		out[i].LogSources = append(out[i].LogSources, sdk.AgentLogSource{
-			WorkspaceAgentID: src.AgentID, ID: src.ID, CreatedAt: src.CreatedAt, DisplayName: src.DisplayName, Icon: src.Icon,
+			WorkspaceAgentID: src.AgentID, ID: src.ID, CreatedAt: src.CreatedAt, DisplayName: src.DisplayName,
+			Icon: src.Icon,
 		})
 	}
 	return out, nil
@@ -164,11 +170,16 @@ func (s *Service) agentJSON(row shown, scripts []dbsqlc.WorkspaceAgentScript) (s
 		}
 	}
 	out := sdk.WorkspaceAgent{
-		ID: a.ID, ParentID: a.ParentID, CreatedAt: a.CreatedAt, UpdatedAt: updated, FirstConnectedAt: a.FirstConnectedAt, LastConnectedAt: a.LastConnectedAt,
-		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt, Status: sdk.AgentStatus(row.Status), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
-		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem, EnvironmentVariables: env,
-		LogsLength: a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory, ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
-		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds, TroubleshootingURL: safeURL(a.TroubleshootingUrl),
+		ID: a.ID, ParentID: a.ParentID, CreatedAt: a.CreatedAt, UpdatedAt: updated,
+		FirstConnectedAt: a.FirstConnectedAt, LastConnectedAt: a.LastConnectedAt,
+		DisconnectedAt: a.DisconnectedAt, StartedAt: a.StartedAt, ReadyAt: a.ReadyAt,
+		Status: sdk.AgentStatus(row.Status), LifecycleState: sdk.AgentLifecycle(a.LifecycleState),
+		Name: a.Name, ResourceID: a.ResourceID, Architecture: a.Architecture, OperatingSystem: a.OperatingSystem,
+		EnvironmentVariables: env,
+		LogsLength:           a.LogsLength, LogsOverflowed: a.LogsOverflowed, Directory: a.Directory,
+		ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
+		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds,
+		TroubleshootingURL:    safeURL(a.TroubleshootingUrl),
 		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), External: a.External,
 	}
 	var err error
@@ -191,10 +202,14 @@ func (s *Service) agentJSON(row shown, scripts []dbsqlc.WorkspaceAgentScript) (s
 
 func appJSON(app dbsqlc.WorkspaceApp, agent string, place Place, accessURL string) sdk.WorkspaceApp {
 	out := sdk.WorkspaceApp{
-		ID: app.ID, URL: app.Url, External: app.External, Slug: app.Slug, DisplayName: app.DisplayName, Command: app.Command, Icon: app.Icon,
-		Subdomain: app.Subdomain, SharingLevel: sdk.AppShare(app.SharingLevel), Health: sdk.AppHealth(app.Health), Group: app.DisplayGroup,
+		ID: app.ID, URL: app.Url, External: app.External, Slug: app.Slug, DisplayName: app.DisplayName,
+		Command: app.Command, Icon: app.Icon,
+		Subdomain: app.Subdomain, SharingLevel: sdk.AppShare(app.SharingLevel), Health: sdk.AppHealth(app.Health),
+		Group:  app.DisplayGroup,
 		Hidden: app.Hidden, OpenIn: sdk.AppOpenIn(app.OpenIn), Tooltip: app.Tooltip,
-		Healthcheck: sdk.AppHealthcheck{URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold},
+		Healthcheck: sdk.AppHealthcheck{
+			URL: app.HealthcheckUrl, Interval: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold,
+		},
 	}
 	if out.External {
 		out.URL = safeAppURL(out.URL, accessURL)

@@ -30,9 +30,11 @@ func mayHaveCredentials(a dbsqlc.GetAdmittedAgentRow) error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New(reason))
 }
 
-// GitSSHKey returns the git key of the workspace's owner to an agent, unless its template forbids that. The agent holds it
-// in memory only.
-func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSHKeyRequest]) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
+// GitSSHKey returns the git key of the workspace's owner to an agent, unless its template forbids that. The agent holds
+// it in memory only.
+func (r *rpc) GitSSHKey(
+	ctx context.Context, req *connect.Request[agentpb.GitSSHKeyRequest],
+) (*connect.Response[agentpb.GitSSHKeyResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -56,13 +58,15 @@ func (r *rpc) GitSSHKey(ctx context.Context, req *connect.Request[agentpb.GitSSH
 	return connect.NewResponse(&agentpb.GitSSHKeyResponse{PublicKey: public, PrivateKey: private.Reveal()}), nil
 }
 
-// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that, the owner has not consented, or the workspace
-// has stopped.
+// addSecrets adds the owner's secrets to a manifest, unless the agent's template forbids that, the owner has not
+// consented, or the workspace has stopped.
 func (r *rpc) addSecrets(ctx context.Context, m dbsqlc.GetAgentManifestRow, out *agentpb.ManifestResponse) error {
 	if !m.WorkspaceAgent.UserData || !m.Consented || r.opts.Secrets == nil || m.OwnerID == sdk.PrebuildsOwnerID {
 		return nil
 	}
-	if _, err := r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{ID: &m.WorkspaceAgent.ID, Stopping: true}); err != nil {
+	if _, err := r.opts.DB.GetAdmittedAgent(ctx, dbsqlc.GetAdmittedAgentParams{
+		ID: &m.WorkspaceAgent.ID, Stopping: true,
+	}); err != nil {
 		if database.IsNotFound(err) {
 			return nil // its stop scripts have ended
 		}

@@ -27,8 +27,8 @@ const (
 	maxMetadataHubs   = 10_000           // agents whose last values are kept without a watcher
 )
 
-// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while it has a watcher. It stores
-// nothing: the agent keeps its values in memory, and so does the hub.
+// metadataHub has the last values of one agent's metadata, and asks the agent for new ones while it has a watcher. It
+// stores nothing: the agent keeps its values in memory, and so does the hub.
 type metadataHub struct {
 	mu       sync.Mutex // guards the fields below
 	values   map[string]*agentpb.MetadataValue
@@ -181,11 +181,14 @@ func (s *Service) metadataJSON(ctx context.Context, agent uuid.UUID, h *metadata
 	out := []sdk.AgentMetadata{}
 	for _, item := range items {
 		m := sdk.AgentMetadata{Description: sdk.AgentMetadataDescription{
-			Key: item.Key, DisplayName: item.DisplayName, Script: item.Script, Interval: item.Interval, Timeout: item.Timeout,
+			Key: item.Key, DisplayName: item.DisplayName, Script: item.Script, Interval: item.Interval,
+			Timeout: item.Timeout,
 		}}
 		if v := h.values[item.Key]; v != nil {
 			at := clampTime(v.GetCollectedAt().AsTime())
-			m.Result = sdk.AgentMetadataResult{CollectedAt: at, Age: int64(time.Since(at) / time.Second), Value: v.GetValue(), Error: v.GetError()}
+			m.Result = sdk.AgentMetadataResult{
+				CollectedAt: at, Age: int64(time.Since(at) / time.Second), Value: v.GetValue(), Error: v.GetError(),
+			}
 		} else if h.err != "" {
 			m.Result.Error = h.err
 		}

@@ -23,10 +23,11 @@ import (
 
 const (
 	maxMonitors = 17 // the memory and 16 volumes
-	// changePause is how long a monitor stays as it is. It bounds what an agent can make the server write. Honest agents change a monitor
-	// every 20 seconds at most.
+	// changePause is how long a monitor stays as it is. It bounds what an agent can make the server write. Honest
+	// agents change a monitor every 20 seconds at most.
 	changePause = 10 * time.Second
-	// noticePause is how long a workspace's owner is not notified again of the same volume, or of the memory. It outlives agents and builds.
+	// noticePause is how long a workspace's owner is not notified again of the same volume, or of the memory. It
+	// outlives agents and builds.
 	noticePause = time.Hour
 )
 
@@ -40,12 +41,14 @@ type monitor struct {
 	NotifiedAt *time.Time `json:"notified_at,omitempty"`
 }
 
-// monitors returns the monitors of a build's agent, in JSON. The states of an agent that this build has stored before are kept.
+// monitors returns the monitors of a build's agent, in JSON. The states of an agent that this build has stored before
+// are kept.
 func (s *storing) monitors(ctx context.Context, a *provisionerpb.Agent, before *dbsqlc.WorkspaceAgent) ([]byte, error) {
 	all := []monitor{}
 	for _, m := range a.GetMonitors() {
 		volume, threshold := database.Text(m.GetVolume()), m.GetThresholdPercent()
-		if len(volume) > maxText || threshold < 0 || threshold > 100 || len(all) == maxMonitors || find(all, volume) != nil {
+		if len(volume) > maxText || threshold < 0 || threshold > 100 || len(all) == maxMonitors ||
+			find(all, volume) != nil {
 			s.omit(a.GetPlace(), "The agent %q does not watch the volume %q: the path is too long or watched already, the threshold is no percentage, or the agent watches too many.",
 				database.Text(a.GetName()), short(volume, 200))
 			continue
@@ -93,8 +96,8 @@ func find(all []monitor, volume string) *monitor {
 	return nil
 }
 
-// apply changes the monitors whose reported state differs from the stored one, and returns whether there were any, and those of which the
-// owner must be notified. It ignores unknown monitors, and those that changed a moment ago.
+// apply changes the monitors whose reported state differs from the stored one, and returns whether there were any, and
+// those of which the owner must be notified. It ignores unknown monitors, and those that changed a moment ago.
 func apply(all []monitor, levels []*agentpb.MonitorLevel, at time.Time) (changed bool, passed []monitor) {
 	for _, l := range levels {
 		m := find(all, l.GetVolume())
@@ -111,16 +114,19 @@ func apply(all []monitor, levels []*agentpb.MonitorLevel, at time.Time) (changed
 	return changed, passed
 }
 
-// Monitors stores which of the agent's own monitors have passed their thresholds, and notifies the workspace's owner. A report that changes
-// nothing writes nothing.
-func (r *rpc) Monitors(ctx context.Context, req *connect.Request[agentpb.MonitorsRequest]) (*connect.Response[agentpb.MonitorsResponse], error) {
+// Monitors stores which of the agent's own monitors have passed their thresholds, and notifies the workspace's owner. A
+// report that changes nothing writes nothing.
+func (r *rpc) Monitors(
+	ctx context.Context, req *connect.Request[agentpb.MonitorsRequest],
+) (*connect.Response[agentpb.MonitorsResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
 	}
 	levels := req.Msg.GetLevels()
 	if len(levels) > maxMonitors {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%d monitors, at most %d are possible", len(levels), maxMonitors))
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			fmt.Errorf("%d monitors, at most %d are possible", len(levels), maxMonitors))
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -130,12 +136,16 @@ func (r *rpc) Monitors(ctx context.Context, req *connect.Request[agentpb.Monitor
 	}
 	out := &agentpb.MonitorsResponse{}
 	for _, m := range all {
-		out.Levels = append(out.Levels, &agentpb.MonitorLevel{Volume: m.Volume, Over: m.Over, Percent: uint32(m.Percent)})
+		out.Levels = append(out.Levels, &agentpb.MonitorLevel{
+			Volume: m.Volume, Over: m.Over, Percent: uint32(m.Percent),
+		})
 	}
 	return connect.NewResponse(out), nil
 }
 
-func (r *rpc) storeLevels(ctx context.Context, id uuid.UUID, levels []*agentpb.MonitorLevel) (all []monitor, err error) {
+func (r *rpc) storeLevels(
+	ctx context.Context, id uuid.UUID, levels []*agentpb.MonitorLevel,
+) (all []monitor, err error) {
 	at := now()
 	a, err := r.opts.DB.GetAgentManifest(ctx, id) // not for revoked agents
 	if err != nil {
@@ -178,13 +188,17 @@ func (r *rpc) storeLevels(ctx context.Context, id uuid.UUID, levels []*agentpb.M
 	return all, err
 }
 
-// notifyPassed tells a workspace's owner what has passed its threshold: at most one notification of the memory, and one of all volumes.
-func (r *rpc) notifyPassed(ctx context.Context, q *dbsqlc.Queries, a dbsqlc.GetAgentManifestRow, passed []monitor) error {
+// notifyPassed tells a workspace's owner what has passed its threshold: at most one notification of the memory, and one
+// of all volumes.
+func (r *rpc) notifyPassed(
+	ctx context.Context, q *dbsqlc.Queries, a dbsqlc.GetAgentManifestRow, passed []monitor,
+) error {
 	var volumes []string
 	record := func(t notifications.Template, labels map[string]string) error {
 		labels["workspace"], labels["owner"], labels["agent"] = a.WorkspaceName, a.OwnerName, a.WorkspaceAgent.Name
 		return r.opts.Notifications.Record(ctx, q, notifications.Event{
-			Template: t, To: []uuid.UUID{a.OwnerID}, Targets: []uuid.UUID{*a.WorkspaceAgent.WorkspaceID}, Labels: labels,
+			Template: t, To: []uuid.UUID{a.OwnerID}, Targets: []uuid.UUID{*a.WorkspaceAgent.WorkspaceID},
+			Labels: labels,
 		})
 	}
 	for _, m := range passed {
@@ -193,7 +207,9 @@ func (r *rpc) notifyPassed(ctx context.Context, q *dbsqlc.Queries, a dbsqlc.GetA
 			volumes = append(volumes, m.Volume+" is "+percent+" % full (threshold "+threshold+" %)")
 			continue
 		}
-		if err := record(notifications.WorkspaceOutOfMemory, map[string]string{"percent": percent, "threshold": threshold}); err != nil {
+		if err := record(notifications.WorkspaceOutOfMemory, map[string]string{
+			"percent": percent, "threshold": threshold,
+		}); err != nil {
 			return err
 		}
 	}
@@ -215,7 +231,10 @@ func monitorsJSON(data []byte) ([]sdk.AgentMonitor, error) {
 	}
 	out := make([]sdk.AgentMonitor, len(all))
 	for i, m := range all {
-		out[i] = sdk.AgentMonitor{Resource: sdk.MonitorVolume, Path: m.Volume, Threshold: m.Threshold, Over: m.Over, Percent: m.Percent, ChangedAt: m.ChangedAt}
+		out[i] = sdk.AgentMonitor{
+			Resource: sdk.MonitorVolume, Path: m.Volume, Threshold: m.Threshold, Over: m.Over, Percent: m.Percent,
+			ChangedAt: m.ChangedAt,
+		}
 		if m.Volume == "" {
 			out[i].Resource = sdk.MonitorMemory
 		}

@@ -31,10 +31,12 @@ const (
 	protocolVersion = 1
 )
 
-// RPCHandler serves AgentService; mount it at the returned path, on the mesh only. caller returns the agent that WireGuard
-// bound to a mesh source address.
+// RPCHandler serves AgentService; mount it at the returned path, on the mesh only. caller returns the agent that
+// WireGuard bound to a mesh source address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (agentID uuid.UUID, ok bool)) (string, http.Handler) {
-	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{Service: s, caller: caller}, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(rpcwire.CompressFrom))
+	path, h := agentpbconnect.NewAgentServiceHandler(&rpc{
+		Service: s, caller: caller,
+	}, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(rpcwire.CompressFrom))
 	return path, rpcwire.Handler(h)
 }
 
@@ -55,7 +57,9 @@ func (r *rpc) who(peer connect.Peer) (uuid.UUID, error) {
 	return uuid.Nil, connect.NewError(connect.CodePermissionDenied, errors.New("the caller is not an agent"))
 }
 
-func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.ManifestRequest]) (*connect.Response[agentpb.ManifestResponse], error) {
+func (r *rpc) Manifest(
+	ctx context.Context, req *connect.Request[agentpb.ManifestRequest],
+) (*connect.Response[agentpb.ManifestResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -68,13 +72,16 @@ func (r *rpc) Manifest(ctx context.Context, req *connect.Request[agentpb.Manifes
 	}
 	a := m.WorkspaceAgent
 	out := &agentpb.ManifestResponse{
-		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName, OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
-		AccessUrl: r.opts.AccessURL, Incarnation: uint64(a.BuildNumber), VscodeProxyUri: r.opts.Ports.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
-		Pending: !a.Complete,
+		AgentId: id[:], AgentName: a.Name, WorkspaceId: a.WorkspaceID[:], WorkspaceName: m.WorkspaceName,
+		OwnerName: m.OwnerName, OwnerEmail: m.OwnerEmail,
+		AccessUrl: r.opts.AccessURL, Incarnation: uint64(a.BuildNumber),
+		VscodeProxyUri: r.opts.Ports.PortURL(m.OwnerName, m.WorkspaceName, a.Name),
+		Pending:        !a.Complete,
 	}
 	if out.Pending {
 		if !req.Msg.GetAcceptsPending() {
-			return nil, connect.NewError(connect.CodeUnavailable, errors.New("the build has not described this agent completely yet: try again"))
+			return nil, connect.NewError(connect.CodeUnavailable,
+				errors.New("the build has not described this agent completely yet: try again"))
 		}
 		return connect.NewResponse(out), nil
 	}
@@ -108,8 +115,9 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 	out.StartBlocksLogin = a.StartupScriptBehavior == string(sdk.StartupBlocking)
 	for _, sc := range scripts {
 		out.Scripts = append(out.Scripts, &agentpb.Script{
-			Id: sc.ID[:], LogSourceId: sc.LogSourceID[:], DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron, StartBlocksLogin: sc.StartBlocksLogin,
-			RunOnStart: sc.RunOnStart, RunOnStop: sc.RunOnStop, TimeoutSeconds: sc.TimeoutSeconds, LogPath: sc.LogPath,
+			Id: sc.ID[:], LogSourceId: sc.LogSourceID[:], DisplayName: sc.DisplayName, Script: sc.Script, Cron: sc.Cron,
+			StartBlocksLogin: sc.StartBlocksLogin,
+			RunOnStart:       sc.RunOnStart, RunOnStop: sc.RunOnStop, TimeoutSeconds: sc.TimeoutSeconds, LogPath: sc.LogPath,
 		})
 	}
 	containers, err := r.opts.DB.ListDevcontainers(ctx, []uuid.UUID{id})
@@ -119,7 +127,8 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 	for _, c := range containers {
 		if c.AgentID == id {
 			out.Devcontainers = append(out.Devcontainers, &agentpb.Devcontainer{
-				Id: c.ID[:], LogSourceId: c.LogSourceID[:], Name: c.Name, WorkspaceFolder: c.WorkspaceFolder, ConfigPath: c.ConfigPath,
+				Id: c.ID[:], LogSourceId: c.LogSourceID[:], Name: c.Name, WorkspaceFolder: c.WorkspaceFolder,
+				ConfigPath: c.ConfigPath,
 			})
 		}
 	}
@@ -128,14 +137,18 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 		return r.fail(ctx, id, "read metadata", err)
 	}
 	for _, item := range items {
-		out.Metadata = append(out.Metadata, &agentpb.Metadata{Key: item.Key, Script: item.Script, IntervalSeconds: item.Interval, TimeoutSeconds: item.Timeout})
+		out.Metadata = append(out.Metadata, &agentpb.Metadata{
+			Key: item.Key, Script: item.Script, IntervalSeconds: item.Interval, TimeoutSeconds: item.Timeout,
+		})
 	}
 	var monitors []monitor
 	if err := json.Unmarshal(a.Monitors, &monitors); err != nil {
 		return r.fail(ctx, id, "read monitors", err)
 	}
 	for _, m := range monitors {
-		out.Monitors = append(out.Monitors, &agentpb.Monitor{Volume: m.Volume, ThresholdPercent: uint32(m.Threshold), Over: m.Over})
+		out.Monitors = append(out.Monitors, &agentpb.Monitor{
+			Volume: m.Volume, ThresholdPercent: uint32(m.Threshold), Over: m.Over,
+		})
 	}
 	apps, err := r.opts.DB.ListAppsOfAgents(ctx, []uuid.UUID{id})
 	if err != nil {
@@ -143,13 +156,18 @@ func (r *rpc) describe(ctx context.Context, a dbsqlc.WorkspaceAgent, out *agentp
 	}
 	for _, app := range apps {
 		if app.HealthcheckUrl != "" {
-			out.Apps = append(out.Apps, &agentpb.App{Id: app.ID[:], Url: app.HealthcheckUrl, IntervalSeconds: app.HealthcheckInterval, Threshold: app.HealthcheckThreshold})
+			out.Apps = append(out.Apps, &agentpb.App{
+				Id: app.ID[:], Url: app.HealthcheckUrl, IntervalSeconds: app.HealthcheckInterval,
+				Threshold: app.HealthcheckThreshold,
+			})
 		}
 	}
 	return nil
 }
 
-func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage]) error {
+func (r *rpc) Connect(
+	ctx context.Context, stream *connect.BidiStream[agentpb.AgentMessage, agentpb.ServerMessage],
+) error {
 	id, err := r.who(stream.Peer())
 	if err != nil {
 		return err
@@ -193,9 +211,11 @@ func (r *rpc) Connect(ctx context.Context, stream *connect.BidiStream[agentpb.Ag
 	return err
 }
 
-// compare asks the agent to fetch its manifest if it has that of another build, or has an incomplete one and the build has described it completely.
+// compare asks the agent to fetch its manifest if it has that of another build, or has an incomplete one and the build
+// has described it completely.
 func (c *connection) compare(hello *agentpb.Hello, build int32, complete bool) {
-	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(build) || hello.GetManifestPending() && complete {
+	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(build) || hello.GetManifestPending() &&
+		complete {
 		c.tellManifest()
 	}
 }
@@ -216,18 +236,23 @@ func (s *Service) described(ctx context.Context, c *connection, hello *agentpb.H
 		return err
 	}
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText)})
+		n, err := q.UpdateAgentHello(ctx, dbsqlc.UpdateAgentHelloParams{
+			ID: c.agent, ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText),
+		})
 		return announceChange(ctx, q, c.agent, n, err)
 	})
 }
 
-// tookManifest lets the owner of a claimed workspace connect to an agent that has the manifest of the awaited build, which is the claim's.
+// tookManifest lets the owner of a claimed workspace connect to an agent that has the manifest of the awaited build,
+// which is the claim's.
 func (s *Service) tookManifest(ctx context.Context, agent uuid.UUID, awaited *int32, hello *agentpb.Hello) error {
 	if awaited == nil || hello.GetManifestPending() {
 		return nil
 	}
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		n, err := q.TakeManifest(ctx, dbsqlc.TakeManifestParams{ID: agent, BuildNumber: int32(min(hello.GetIncarnation(), math.MaxInt32))})
+		n, err := q.TakeManifest(ctx, dbsqlc.TakeManifestParams{
+			ID: agent, BuildNumber: int32(min(hello.GetIncarnation(), math.MaxInt32)),
+		})
 		return announceChange(ctx, q, agent, n, err)
 	})
 }
@@ -265,8 +290,8 @@ func announceChange(ctx context.Context, q *dbsqlc.Queries, agent uuid.UUID, n i
 	return announce(ctx, q, agent, &a.WorkspaceID)
 }
 
-// open makes c the agent's connection and ends a former one. returning is true for the agent's first connection since the
-// server's start. After success the caller must call conns.streams.Done.
+// open makes c the agent's connection and ends a former one. returning is true for the agent's first connection since
+// the server's start. After success the caller must call conns.streams.Done.
 func (s *Service) open(c *connection) (returning bool, err error) {
 	s.conns.Lock()
 	if s.conns.closing {
@@ -287,8 +312,8 @@ func (s *Service) open(c *connection) (returning bool, err error) {
 	return returning, nil
 }
 
-// forget removes c unless another connection has replaced it. It reports whether the agent is gone as a result, and not only
-// disconnected because the server stops.
+// forget removes c unless another connection has replaced it. It reports whether the agent is gone as a result, and not
+// only disconnected because the server stops.
 func (s *Service) forget(c *connection) bool {
 	s.conns.Lock()
 	defer s.conns.Unlock()
@@ -299,8 +324,8 @@ func (s *Service) forget(c *connection) bool {
 	return !s.conns.closing
 }
 
-// connected stores that the agent is connected. If an unchanged agent comes back after a restart of the server, the database
-// already says so.
+// connected stores that the agent is connected. If an unchanged agent comes back after a restart of the server, the
+// database already says so.
 func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.Hello, returning bool) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -318,12 +343,14 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 	}
 	p := dbsqlc.AgentConnectedParams{
 		ID: c.agent, Version: short(hello.GetVersion(), maxText), ApiVersion: short(hello.GetApiVersion(), maxText),
-		OperatingSystem: short(hello.GetOperatingSystem(), maxText), Architecture: short(hello.GetArchitecture(), maxText),
+		OperatingSystem:   short(hello.GetOperatingSystem(), maxText),
+		Architecture:      short(hello.GetArchitecture(), maxText),
 		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), At: now(), ServerID: s.opts.ServerID,
 	}
 	if returning {
 		began, err := s.opts.DB.AgentReturned(ctx, dbsqlc.AgentReturnedParams{
-			ID: c.agent, ServerID: s.opts.ServerID, StartedAt: s.startedAt, Version: p.Version, ApiVersion: p.ApiVersion,
+			ID: c.agent, ServerID: s.opts.ServerID, StartedAt: s.startedAt, Version: p.Version,
+			ApiVersion:      p.ApiVersion,
 			OperatingSystem: p.OperatingSystem, Architecture: p.Architecture, ExpandedDirectory: p.ExpandedDirectory,
 		})
 		if err == nil {
@@ -352,7 +379,9 @@ func (s *Service) disconnected(ctx context.Context, c *connection) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queryTimeout)
 	defer cancel()
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{ID: c.agent, ConnectedAt: c.began, At: now(), ServerID: s.opts.ServerID})
+		n, err := q.AgentDisconnected(ctx, dbsqlc.AgentDisconnectedParams{
+			ID: c.agent, ConnectedAt: c.began, At: now(), ServerID: s.opts.ServerID,
+		})
 		return announceChange(ctx, q, c.agent, n, err)
 	})
 	if err != nil {
@@ -372,7 +401,9 @@ var lifecycles = map[agentpb.LifecycleState]sdk.AgentLifecycle{
 	agentpb.LifecycleState_LIFECYCLE_STATE_OFF:              sdk.LifecycleOff,
 }
 
-func (r *rpc) Lifecycle(ctx context.Context, req *connect.Request[agentpb.LifecycleRequest]) (*connect.Response[agentpb.LifecycleResponse], error) {
+func (r *rpc) Lifecycle(
+	ctx context.Context, req *connect.Request[agentpb.LifecycleRequest],
+) (*connect.Response[agentpb.LifecycleResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -389,7 +420,9 @@ func (r *rpc) Lifecycle(ctx context.Context, req *connect.Request[agentpb.Lifecy
 		if err != nil {
 			return err
 		}
-		n, err := q.UpdateAgentLifecycle(ctx, dbsqlc.UpdateAgentLifecycleParams{ID: id, LifecycleState: string(state), At: at})
+		n, err := q.UpdateAgentLifecycle(ctx, dbsqlc.UpdateAgentLifecycleParams{
+			ID: id, LifecycleState: string(state), At: at,
+		})
 		if err != nil || n == 0 {
 			return err
 		}
@@ -401,14 +434,17 @@ func (r *rpc) Lifecycle(ctx context.Context, req *connect.Request[agentpb.Lifecy
 	return connect.NewResponse(&agentpb.LifecycleResponse{}), nil
 }
 
-func (r *rpc) ScriptDone(ctx context.Context, req *connect.Request[agentpb.ScriptDoneRequest]) (*connect.Response[agentpb.ScriptDoneResponse], error) {
+func (r *rpc) ScriptDone(
+	ctx context.Context, req *connect.Request[agentpb.ScriptDoneRequest],
+) (*connect.Response[agentpb.ScriptDoneResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
 	}
 	script, err := uuid.FromBytes(req.Msg.GetScriptId())
 	if err != nil || !req.Msg.GetStartedAt().IsValid() || !req.Msg.GetEndedAt().IsValid() {
-		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("script_id, started_at and ended_at are required"))
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			errors.New("script_id, started_at and ended_at are required"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -428,7 +464,8 @@ func (r *rpc) ScriptDone(ctx context.Context, req *connect.Request[agentpb.Scrip
 // fail converts an error for an agent. Objects that no longer exist do not belong to the agent.
 func (r *rpc) fail(ctx context.Context, id uuid.UUID, doing string, err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
-		return connect.NewError(connect.CodePermissionDenied, errors.New(doing+": the workspace does not run this agent, or has no such part"))
+		return connect.NewError(connect.CodePermissionDenied,
+			errors.New(doing+": the workspace does not run this agent, or has no such part"))
 	}
 	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
 		return connect.NewError(connect.CodeUnavailable, errors.New(f.Message))

@@ -24,10 +24,15 @@ var connectionTypes = map[agentpb.Connection_Kind]audit.ConnectionType{
 	agentpb.Connection_KIND_PORT_FORWARDING: audit.PortForwarding,
 }
 
-var connectionPaths = map[agentpb.Path_Way]string{agentpb.Path_WAY_DIRECT: audit.PathDirect, agentpb.Path_WAY_RELAY: audit.PathRelayed}
+var connectionPaths = map[agentpb.Path_Way]string{
+	agentpb.Path_WAY_DIRECT: audit.PathDirect, agentpb.Path_WAY_RELAY: audit.PathRelayed,
+}
 
-// Connections stores who is connected to the agent's workspace. It ignores servers: they record what they proxy, with the visitor.
-func (r *rpc) Connections(ctx context.Context, req *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
+// Connections stores who is connected to the agent's workspace. It ignores servers: they record what they proxy, with
+// the visitor.
+func (r *rpc) Connections(
+	ctx context.Context, req *connect.Request[agentpb.ConnectionsRequest],
+) (*connect.Response[agentpb.ConnectionsResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -40,7 +45,8 @@ func (r *rpc) Connections(ctx context.Context, req *connect.Request[agentpb.Conn
 	for _, c := range req.Msg.GetConnections() {
 		p, ok := reported(id, c)
 		if !ok {
-			return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("a connection needs an id, a kind, a peer and its times"))
+			return nil, connect.NewError(connect.CodeInvalidArgument,
+				errors.New("a connection needs an id, a kind, a peer and its times"))
 		}
 		addr, _ := netip.AddrFromSlice(c.GetPeerAddress())
 		peer, _ := r.opts.Peers(addr)
@@ -59,7 +65,9 @@ func (r *rpc) Connections(ctx context.Context, req *connect.Request[agentpb.Conn
 	defer cancel()
 	err = r.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if req.Msg.GetFirst() {
-			if _, err := q.EndConnections(ctx, dbsqlc.EndConnectionsParams{AgentID: id, Reason: "the agent restarted", Kept: kept}); err != nil {
+			if _, err := q.EndConnections(ctx, dbsqlc.EndConnectionsParams{
+				AgentID: id, Reason: "the agent restarted", Kept: kept,
+			}); err != nil {
 				return err
 			}
 		}
@@ -80,12 +88,14 @@ func (r *rpc) Connections(ctx context.Context, req *connect.Request[agentpb.Conn
 func reported(agent uuid.UUID, c *agentpb.Connection) (dbsqlc.ReportConnectionParams, bool) {
 	id, err := uuid.FromBytes(c.GetId())
 	kind, known := connectionTypes[c.GetKind()]
-	if _, ok := netip.AddrFromSlice(c.GetPeerAddress()); err != nil || id == uuid.Nil || !known || !ok || !c.GetConnectedAt().IsValid() || c.GetPort() > 65535 ||
+	if _, ok := netip.AddrFromSlice(c.GetPeerAddress()); err != nil || id == uuid.Nil || !known || !ok ||
+		!c.GetConnectedAt().IsValid() || c.GetPort() > 65535 ||
 		c.GetBytesIn() < 0 || c.GetBytesOut() < 0 {
 		return dbsqlc.ReportConnectionParams{}, false
 	}
 	p := dbsqlc.ReportConnectionParams{
-		ID: id, AgentID: agent, ConnectTime: clampTime(c.GetConnectedAt().AsTime()), DisconnectReason: short(c.GetReason(), maxText), Type: string(kind),
+		ID: id, AgentID: agent, ConnectTime: clampTime(c.GetConnectedAt().AsTime()),
+		DisconnectReason: short(c.GetReason(), maxText), Type: string(kind),
 		Path: connectionPaths[c.GetWay()], BytesIn: c.GetBytesIn(), BytesOut: c.GetBytesOut(),
 	}
 	if c.GetPort() != 0 {

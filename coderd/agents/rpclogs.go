@@ -15,12 +15,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// MaxLogs bounds the stored output of one log source in one build, in bytes: half of it is the beginning, the rest the end.
-// Each line counts as its text plus LineOverhead, so MaxLogs bounds the number of lines, too.
+// MaxLogs bounds the stored output of one log source in one build, in bytes: half of it is the beginning, the rest the
+// end. Each line counts as its text plus LineOverhead, so MaxLogs bounds the number of lines, too.
 const MaxLogs = 1 << 20
 
-// LineOverhead is the cost of a line in addition to its text, in bytes: about what PostgreSQL needs for its row and index
-// entries.
+// LineOverhead is the cost of a line in addition to its text, in bytes: about what PostgreSQL needs for its row and
+// index entries.
 const LineOverhead = 100
 
 const (
@@ -30,7 +30,9 @@ const (
 	trimAt = maxTail + maxTail/4
 )
 
-func (r *rpc) Logs(ctx context.Context, req *connect.Request[agentpb.LogsRequest]) (*connect.Response[agentpb.LogsResponse], error) {
+func (r *rpc) Logs(
+	ctx context.Context, req *connect.Request[agentpb.LogsRequest],
+) (*connect.Response[agentpb.LogsResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -52,8 +54,11 @@ func (r *rpc) Logs(ctx context.Context, req *connect.Request[agentpb.LogsRequest
 	return connect.NewResponse(out), nil
 }
 
-// storeLogs appends the new lines. It keeps the beginning of a log for good, and later lines while they are among the last.
-func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, lines []*agentpb.LogLine) (*agentpb.LogsResponse, error) {
+// storeLogs appends the new lines. It keeps the beginning of a log for good, and later lines while they are among the
+// last.
+func storeLogs(
+	ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, lines []*agentpb.LogLine,
+) (*agentpb.LogsResponse, error) {
 	a, err := q.LockAgentLogs(ctx, agent)
 	if err != nil {
 		return nil, err
@@ -64,7 +69,8 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 	}
 	p := dbsqlc.InsertAgentLogsParams{AgentID: agent, LogSourceID: source, CreatedAt: []time.Time{}, Level: []string{}, Output: []string{}, Tail: []bool{}}
 	next := dbsqlc.AdvanceLogSourceParams{
-		ID: source, LastSeq: src.LastSeq, HeadBytes: src.HeadBytes, TailBytes: src.TailBytes, LeftOut: src.LeftOut, GapID: src.GapID,
+		ID: source, LastSeq: src.LastSeq, HeadBytes: src.HeadBytes, TailBytes: src.TailBytes, LeftOut: src.LeftOut,
+		GapID: src.GapID,
 	}
 	before := src.HeadBytes + src.TailBytes
 	for _, l := range lines {
@@ -104,7 +110,9 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 	}
 	overflowed := a.LogsOverflowed || next.LeftOut > 0
 	length := max(a.LogsLength+next.HeadBytes+next.TailBytes-before, 0)
-	if err := q.AdvanceAgentLogs(ctx, dbsqlc.AdvanceAgentLogsParams{ID: agent, LogsLength: length, LogsOverflowed: overflowed}); err != nil {
+	if err := q.AdvanceAgentLogs(ctx, dbsqlc.AdvanceAgentLogsParams{
+		ID: agent, LogsLength: length, LogsOverflowed: overflowed,
+	}); err != nil {
 		return nil, err
 	}
 	if overflowed != a.LogsOverflowed {
@@ -115,7 +123,9 @@ func storeLogs(ctx context.Context, q *dbsqlc.Queries, agent, source uuid.UUID, 
 
 // trimTail removes the oldest lines of the tail, and replaces them with one line that states how many there were.
 func trimTail(ctx context.Context, q *dbsqlc.Queries, src *dbsqlc.AdvanceLogSourceParams) error {
-	old, err := q.ListOldTail(ctx, dbsqlc.ListOldTailParams{LogSourceID: src.ID, LineOverhead: LineOverhead, Keep: maxTail})
+	old, err := q.ListOldTail(ctx, dbsqlc.ListOldTailParams{
+		LogSourceID: src.ID, LineOverhead: LineOverhead, Keep: maxTail,
+	})
 	if err != nil || len(old) == 0 {
 		return err
 	}
@@ -134,7 +144,10 @@ func trimTail(ctx context.Context, q *dbsqlc.Queries, src *dbsqlc.AdvanceLogSour
 	if err := q.DeleteAgentLogLines(ctx, ids); err != nil {
 		return err
 	}
-	return q.SetLogGap(ctx, dbsqlc.SetLogGapParams{ID: *src.GapID, Output: fmt.Sprintf("[%d lines are left out here: the log is longer than what is kept]", src.LeftOut)})
+	return q.SetLogGap(ctx, dbsqlc.SetLogGapParams{
+		ID:     *src.GapID,
+		Output: fmt.Sprintf("[%d lines are left out here: the log is longer than what is kept]", src.LeftOut),
+	})
 }
 
 func logLevel(l agentpb.LogLevel) sdk.LogLevel {

@@ -22,7 +22,9 @@ var healths = map[agentpb.Health]sdk.AppHealth{
 }
 
 // AppHealth stores the health of apps. It ignores everything except the agent's own apps with a health check.
-func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHealthRequest]) (*connect.Response[agentpb.AppHealthResponse], error) {
+func (r *rpc) AppHealth(
+	ctx context.Context, req *connect.Request[agentpb.AppHealthRequest],
+) (*connect.Response[agentpb.AppHealthResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err
@@ -32,7 +34,8 @@ func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHea
 		appID, err := uuid.FromBytes(app.GetId())
 		health, ok := healths[app.GetHealth()]
 		if err != nil || !ok || len(p.Ids) == maxAppStates {
-			return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("every app needs an id and a health, and there are at most 256"))
+			return nil, connect.NewError(connect.CodeInvalidArgument,
+				errors.New("every app needs an id and a health, and there are at most 256"))
 		}
 		p.Ids, p.Healths = append(p.Ids, appID), append(p.Healths, string(health))
 	}
@@ -56,7 +59,9 @@ func (r *rpc) AppHealth(ctx context.Context, req *connect.Request[agentpb.AppHea
 }
 
 // Stats keeps the counts in memory. It marks the workspace as used, and writes that at most once a minute.
-func (r *rpc) Stats(ctx context.Context, req *connect.Request[agentpb.StatsRequest]) (*connect.Response[agentpb.StatsResponse], error) {
+func (r *rpc) Stats(
+	ctx context.Context, req *connect.Request[agentpb.StatsRequest],
+) (*connect.Response[agentpb.StatsResponse], error) {
 	id, err := r.who(req.Peer())
 	if err != nil {
 		return nil, err

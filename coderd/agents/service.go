@@ -53,7 +53,8 @@ type Options struct {
 	RelayRegion string
 	// Mesh reaches the agents. Nil means that no agent is reachable.
 	Mesh Mesh
-	// Unlinked reports whether a server is another one to which this one has no link. Nil means that there are no other servers.
+	// Unlinked reports whether a server is another one to which this one has no link. Nil means that there are no other
+	// servers.
 	Unlinked func(server uuid.UUID) bool
 	// Peers returns the participant that holds a mesh address. Nil means that none is known.
 	Peers func(netip.Addr) (Peer, bool)
@@ -77,7 +78,8 @@ type Options struct {
 	ServerID uuid.UUID
 	// Silence is how long a connected agent may stay silent, in the mesh and to its coordinator. 0 means 35 s.
 	Silence time.Duration
-	// UsageInterval is how long changes of agents' latencies and sessions are collected for the other servers. 0 means 5 s.
+	// UsageInterval is how long changes of agents' latencies and sessions are collected for the other servers. 0 means
+	// 5 s.
 	UsageInterval time.Duration
 }
 
@@ -132,7 +134,8 @@ type Secret struct {
 
 // Ports returns the addresses at which browsers reach ports of agents.
 type Ports interface {
-	// PortURL returns the pattern of the URLs of an agent's ports, with {{port}} in it; "" when browsers cannot reach them.
+	// PortURL returns the pattern of the URLs of an agent's ports, with {{port}} in it; "" when browsers cannot reach
+	// them.
 	PortURL(owner, workspace, agent string) string
 }
 
@@ -249,8 +252,8 @@ func (s *Service) Start() {
 	}()
 }
 
-// Stop ends followed logs, and the streams of all agents without marking them disconnected: they are expected back. It waits
-// for the streams, is idempotent, and works before Start.
+// Stop ends followed logs, and the streams of all agents without marking them disconnected: they are expected back. It
+// waits for the streams, is idempotent, and works before Start.
 func (s *Service) Stop() {
 	s.conns.Lock()
 	s.conns.closing = true
@@ -379,11 +382,14 @@ func (s *Service) present() []uuid.UUID {
 	return slices.AppendSeq(connected, maps.Keys(s.conns.byAgent))
 }
 
-// lost returns the agents that the database says are connected although their server has ended. They may come back to any server.
+// lost returns the agents that the database says are connected although their server has ended. They may come back to
+// any server.
 func (s *Service) lost(ctx context.Context) ([]uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	return s.opts.DB.ListLostAgents(ctx, dbsqlc.ListLostAgentsParams{Connected: s.present(), ServerID: s.opts.ServerID, LifeSeconds: database.ServerLifetime.Seconds()})
+	return s.opts.DB.ListLostAgents(ctx, dbsqlc.ListLostAgentsParams{
+		Connected: s.present(), ServerID: s.opts.ServerID, LifeSeconds: database.ServerLifetime.Seconds(),
+	})
 }
 
 // sweep marks those agents as disconnected that are still lost. All servers do this; the first one finds them.
@@ -395,7 +401,8 @@ func (s *Service) sweep(ctx context.Context, missing []uuid.UUID) error {
 	defer cancel()
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		gone, err := q.SweepAgents(ctx, dbsqlc.SweepAgentsParams{
-			At: now(), Ids: missing, Connected: s.present(), ServerID: s.opts.ServerID, LifeSeconds: database.ServerLifetime.Seconds(),
+			At: now(), Ids: missing, Connected: s.present(), ServerID: s.opts.ServerID,
+			LifeSeconds: database.ServerLifetime.Seconds(),
 		})
 		if err != nil {
 			return err

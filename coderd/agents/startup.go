@@ -28,9 +28,9 @@ const (
 // startupSource returns the log source for reports about an agent's start.
 func startupSource(agent uuid.UUID) uuid.UUID { return uuid.NewSHA1(agent, []byte("startup")) }
 
-// postStartupProblem accepts the report of a start script that could not start its agent: the agent's token on the first
-// line, the problem on the rest. It is plain text because shells write it, and the token is in the body because other users
-// can see the arguments of their downloaders.
+// postStartupProblem accepts the report of a start script that could not start its agent: the agent's token on the
+// first line, the problem on the rest. It is plain text because shells write it, and the token is in the body because
+// other users can see the arguments of their downloaders.
 func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxProblem))
 	if tooBig := (*http.MaxBytesError)(nil); errors.As(err, &tooBig) {
@@ -42,7 +42,8 @@ func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) err
 	token, rest, ok := bytes.Cut(body, []byte("\n"))
 	text := problemText(string(rest))
 	if !ok || text == "" {
-		return fault.New(fault.Invalid, "The report needs the agent's token on its first line and the problem on the second.")
+		return fault.New(fault.Invalid,
+			"The report needs the agent's token on its first line and the problem on the second.")
 	}
 	agent, err := s.AuthenticateAgent(r.Context(), secret.Token(strings.TrimSpace(string(token))))
 	if err != nil {
@@ -58,14 +59,18 @@ func (s *Service) postStartupProblem(w http.ResponseWriter, r *http.Request) err
 			return err
 		}
 		source := startupSource(agent.ID)
-		if _, err := q.UpsertLogSource(r.Context(), dbsqlc.UpsertLogSourceParams{ID: source, AgentID: agent.ID, DisplayName: startupLogSource}); err != nil {
+		if _, err := q.UpsertLogSource(r.Context(), dbsqlc.UpsertLogSourceParams{
+			ID: source, AgentID: agent.ID, DisplayName: startupLogSource,
+		}); err != nil {
 			return err
 		}
 		src, err := q.LockLogSource(r.Context(), dbsqlc.LockLogSourceParams{ID: source, AgentID: agent.ID})
 		if err != nil {
 			return err
 		}
-		line := &agentpb.LogLine{Seq: uint64(src.LastSeq) + 1, At: timestamppb.Now(), Level: agentpb.LogLevel_LOG_LEVEL_ERROR, Output: text}
+		line := &agentpb.LogLine{
+			Seq: uint64(src.LastSeq) + 1, At: timestamppb.Now(), Level: agentpb.LogLevel_LOG_LEVEL_ERROR, Output: text,
+		}
 		if _, err := storeLogs(r.Context(), q, agent.ID, source, []*agentpb.LogLine{line}); err != nil {
 			return err
 		}

@@ -22,25 +22,27 @@ import (
 type Batch struct {
 	JobID      uuid.UUID
 	Transition sdk.Transition
-	// WorkspaceID and BuildNumber are set for a build. Without them the agents are for display only: they have no token and
-	// never connect.
+	// WorkspaceID and BuildNumber are set for a build. Without them the agents are for display only: they have no token
+	// and never connect.
 	WorkspaceID uuid.UUID
 	BuildNumber int32
 	Resources   []*provisionerpb.Resource
 	// Final means that anything the job reported before and does not report now is gone.
 	Final bool
-	// Planned means that the resources are from the plan of a claim, which has no tokens: the workspace's agents keep theirs.
+	// Planned means that the resources are from the plan of a claim, which has no tokens: the workspace's agents keep
+	// theirs.
 	Planned bool
 	// Warn adds a line to the job's log. Nil drops it.
 	Warn func(text string) error
 }
 
-// Store writes a batch inside the caller's transaction and returns the ids of the agents that may connect. A job may call it
-// several times: Store updates what it has already stored. It does not store the agents of a stop or delete build; they stay
-// with the build that started them.
+// Store writes a batch inside the caller's transaction and returns the ids of the agents that may connect. A job may
+// call it several times: Store updates what it has already stored. It does not store the agents of a stop or delete
+// build; they stay with the build that started them.
 //
-// Store refuses an id that belongs to another workspace's agent (a copied state): it omits that object and stores the rest. A final batch
-// warns of what it omits in the job's log, which the template's author and the workspace's owner read.
+// Store refuses an id that belongs to another workspace's agent (a copied state): it omits that object and stores the
+// rest. A final batch warns of what it omits in the job's log, which the template's author and the workspace's owner
+// read.
 func Store(ctx context.Context, q *dbsqlc.Queries, b Batch) ([]uuid.UUID, error) {
 	s := storing{Queries: q, batch: b}
 	seen := map[string]int{}
@@ -55,7 +57,9 @@ func Store(ctx context.Context, q *dbsqlc.Queries, b Batch) ([]uuid.UUID, error)
 		ids = append(ids, id)
 	}
 	if b.Final {
-		if err := q.DeleteResourcesExcept(ctx, dbsqlc.DeleteResourcesExceptParams{JobID: b.JobID, Transition: string(b.Transition), Ids: ids}); err != nil {
+		if err := q.DeleteResourcesExcept(ctx, dbsqlc.DeleteResourcesExceptParams{
+			JobID: b.JobID, Transition: string(b.Transition), Ids: ids,
+		}); err != nil {
 			return nil, fmt.Errorf("delete old resources: %w", err)
 		}
 	}
@@ -94,7 +98,8 @@ func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.R
 	items := []metadataItem{}
 	for _, m := range r.GetMetadata() {
 		if !m.GetIsNull() {
-			items = append(items, metadataItem{database.Text(m.GetKey()), database.Text(m.GetValue()), m.GetSensitive()})
+			items = append(items,
+				metadataItem{database.Text(m.GetKey()), database.Text(m.GetValue()), m.GetSensitive()})
 		}
 	}
 	metadata, err := marshal(items)
@@ -102,8 +107,10 @@ func (s *storing) resource(ctx context.Context, id uuid.UUID, r *provisionerpb.R
 		return err
 	}
 	if err := s.InsertResource(ctx, dbsqlc.InsertResourceParams{
-		ID: id, JobID: s.batch.JobID, Transition: string(s.batch.Transition), Type: database.Text(r.GetType()), Name: database.Text(r.GetName()), Icon: database.Text(r.GetIcon()),
-		Hide: r.GetHide(), DailyCost: r.GetDailyCost(), InstanceType: database.Text(r.GetInstanceType()), Metadata: metadata,
+		ID: id, JobID: s.batch.JobID, Transition: string(s.batch.Transition), Type: database.Text(r.GetType()),
+		Name: database.Text(r.GetName()), Icon: database.Text(r.GetIcon()),
+		Hide: r.GetHide(), DailyCost: r.GetDailyCost(), InstanceType: database.Text(r.GetInstanceType()),
+		Metadata: metadata,
 	}); err != nil {
 		return fmt.Errorf("insert resource: %w", err)
 	}
@@ -238,15 +245,19 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 		apps = []string{}
 	}
 	return dbsqlc.UpsertAgentParams{
-		ID: id, ResourceID: resource, Name: database.Text(a.GetName()), OperatingSystem: database.Text(a.GetOs()), Architecture: database.Text(a.GetArch()),
-		Directory: database.Text(a.GetDirectory()), Environment: environment, StartupScriptBehavior: behavior, MotdFile: database.Text(a.GetMotdFile()),
-		UserData:           !a.GetNoUserData(),
-		TroubleshootingUrl: database.Text(a.GetTroubleshootingUrl()), ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
-		DisplayApps: apps, DisplayOrder: a.GetOrder(), Metadata: metadata,
+		ID: id, ResourceID: resource, Name: database.Text(a.GetName()), OperatingSystem: database.Text(a.GetOs()),
+		Architecture: database.Text(a.GetArch()),
+		Directory:    database.Text(a.GetDirectory()), Environment: environment, StartupScriptBehavior: behavior,
+		MotdFile:                 database.Text(a.GetMotdFile()),
+		UserData:                 !a.GetNoUserData(),
+		TroubleshootingUrl:       database.Text(a.GetTroubleshootingUrl()),
+		ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
+		DisplayApps:              apps, DisplayOrder: a.GetOrder(), Metadata: metadata,
 	}, nil
 }
 
-// definition stores the agent's scripts with their log sources, and its apps. Those of an agent that existed are replaced.
+// definition stores the agent's scripts with their log sources, and its apps. Those of an agent that existed are
+// replaced.
 func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisionerpb.Agent, existed bool) error {
 	scripts, sources := []uuid.UUID{}, []uuid.UUID{}
 	for i, sc := range a.GetScripts() {
@@ -259,31 +270,42 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 		}
 	}
 	if existed {
-		if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{AgentID: agent, Ids: scripts}); err != nil {
+		if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{
+			AgentID: agent, Ids: scripts,
+		}); err != nil {
 			return fmt.Errorf("delete old scripts: %w", err)
 		}
-		if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{AgentID: agent, Ids: sources}); err != nil {
+		if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{
+			AgentID: agent, Ids: sources,
+		}); err != nil {
 			return fmt.Errorf("delete old log sources: %w", err)
 		}
 	}
 	for i, sc := range a.GetScripts() {
-		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{ID: sources[i], AgentID: agent, DisplayName: database.Text(sc.GetDisplayName()), Icon: database.Text(sc.GetIcon())})
+		n, err := s.UpsertLogSource(ctx, dbsqlc.UpsertLogSourceParams{
+			ID: sources[i], AgentID: agent, DisplayName: database.Text(sc.GetDisplayName()),
+			Icon: database.Text(sc.GetIcon()),
+		})
 		if err != nil {
 			return fmt.Errorf("upsert log source: %w", err)
 		}
 		if n == 0 {
-			s.omit(a.GetPlace(), "The script %q of the agent %q is left out: %s.", database.Text(sc.GetDisplayName()), database.Text(a.GetName()), copied)
+			s.omit(a.GetPlace(), "The script %q of the agent %q is left out: %s.", database.Text(sc.GetDisplayName()),
+				database.Text(a.GetName()), copied)
 			continue
 		}
 		if n, err = s.UpsertScript(ctx, dbsqlc.UpsertScriptParams{
-			ID: scripts[i], AgentID: agent, LogSourceID: sources[i], DisplayName: database.Text(sc.GetDisplayName()), Script: database.Text(sc.GetScript()), Cron: database.Text(sc.GetCron()),
-			LogPath: database.Text(sc.GetLogPath()), StartBlocksLogin: sc.GetStartBlocksLogin(), RunOnStart: sc.GetRunOnStart(), RunOnStop: sc.GetRunOnStop(),
+			ID: scripts[i], AgentID: agent, LogSourceID: sources[i], DisplayName: database.Text(sc.GetDisplayName()),
+			Script: database.Text(sc.GetScript()), Cron: database.Text(sc.GetCron()),
+			LogPath: database.Text(sc.GetLogPath()), StartBlocksLogin: sc.GetStartBlocksLogin(),
+			RunOnStart: sc.GetRunOnStart(), RunOnStop: sc.GetRunOnStop(),
 			TimeoutSeconds: sc.GetTimeoutSeconds(), Position: int32(i),
 		}); err != nil {
 			return fmt.Errorf("upsert script: %w", err)
 		}
 		if n == 0 {
-			s.omit(a.GetPlace(), "The script %q of the agent %q is left out: %s.", database.Text(sc.GetDisplayName()), database.Text(a.GetName()), copied)
+			s.omit(a.GetPlace(), "The script %q of the agent %q is left out: %s.", database.Text(sc.GetDisplayName()),
+				database.Text(a.GetName()), copied)
 		}
 	}
 	return s.apps(ctx, agent, a.GetApps(), existed)
@@ -303,7 +325,8 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 	for i, app := range apps {
 		if slugs[app.GetSlug()] {
 			if app.GetPlace() == "" { // else its provisioner has said so
-				s.omit("", "The app %q is left out: its agent has another app with this slug.", database.Text(app.GetSlug()))
+				s.omit("", "The app %q is left out: its agent has another app with this slug.",
+					database.Text(app.GetSlug()))
 			}
 			continue
 		}
@@ -321,11 +344,15 @@ func (s *storing) apps(ctx context.Context, agent uuid.UUID, apps []*provisioner
 
 func appParams(id, agent uuid.UUID, app *provisionerpb.App) dbsqlc.UpsertAppParams {
 	p := dbsqlc.UpsertAppParams{
-		ID: id, AgentID: agent, Slug: database.Text(app.GetSlug()), DisplayName: database.Text(app.GetDisplayName()), Icon: database.Text(app.GetIcon()), Command: database.Text(app.GetCommand()),
-		Url: database.Text(app.GetUrl()), External: app.GetExternal(), Subdomain: app.GetSubdomain(), SharingLevel: string(sdk.ShareOwner),
-		HealthcheckUrl: database.Text(app.GetHealthcheckUrl()), HealthcheckInterval: app.GetHealthcheckInterval(), HealthcheckThreshold: app.GetHealthcheckThreshold(),
-		Health: string(sdk.AppDisabled), Hidden: app.GetHidden(), DisplayOrder: app.GetOrder(), DisplayGroup: database.Text(app.GetGroup()),
-		OpenIn: string(sdk.OpenInSlimWindow), Tooltip: database.Text(app.GetTooltip()),
+		ID: id, AgentID: agent, Slug: database.Text(app.GetSlug()), DisplayName: database.Text(app.GetDisplayName()),
+		Icon: database.Text(app.GetIcon()), Command: database.Text(app.GetCommand()),
+		Url: database.Text(app.GetUrl()), External: app.GetExternal(), Subdomain: app.GetSubdomain(),
+		SharingLevel:   string(sdk.ShareOwner),
+		HealthcheckUrl: database.Text(app.GetHealthcheckUrl()), HealthcheckInterval: app.GetHealthcheckInterval(),
+		HealthcheckThreshold: app.GetHealthcheckThreshold(),
+		Health:               string(sdk.AppDisabled), Hidden: app.GetHidden(), DisplayOrder: app.GetOrder(),
+		DisplayGroup: database.Text(app.GetGroup()),
+		OpenIn:       string(sdk.OpenInSlimWindow), Tooltip: database.Text(app.GetTooltip()),
 	}
 	switch share := sdk.AppShare(app.GetShare()); share {
 	case sdk.ShareAuthenticated, sdk.ShareOrganization, sdk.SharePublic:
@@ -340,10 +367,12 @@ func appParams(id, agent uuid.UUID, app *provisionerpb.App) dbsqlc.UpsertAppPara
 	return p
 }
 
-// reset clears an agent's states from an earlier build: new scripts, new log, and not seen yet unless it is still connected.
+// reset clears an agent's states from an earlier build: new scripts, new log, and not seen yet unless it is still
+// connected.
 func (s *storing) reset(ctx context.Context, before dbsqlc.WorkspaceAgent) error {
 	id := before.ID
-	err := errors.Join(s.DeleteAgentLogs(ctx, id), s.ResetAgentLogs(ctx, id), s.ResetLogSources(ctx, id), s.ResetScripts(ctx, id), s.ResetApps(ctx, id))
+	err := errors.Join(s.DeleteAgentLogs(ctx, id), s.ResetAgentLogs(ctx, id), s.ResetLogSources(ctx, id),
+		s.ResetScripts(ctx, id), s.ResetApps(ctx, id))
 	if err != nil {
 		return fmt.Errorf("reset agent: %w", err)
 	}

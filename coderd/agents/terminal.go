@@ -24,7 +24,8 @@ type openTerminal struct {
 	end   context.CancelFunc
 }
 
-// terminal joins a browser to a terminal of the agent: GET …/pty?reconnect=ID&height=&width=&command=, as package ptyweb describes.
+// terminal joins a browser to a terminal of the agent: GET …/pty?reconnect=ID&height=&width=&command=, as package
+// ptyweb describes.
 func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	a, err := s.find(r, rbac.Connect)
 	if err != nil {
@@ -57,7 +58,8 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	}
 
 	session := s.opts.Connections.Begin(audit.Connection{
-		Type: audit.Terminal, Agent: a.ID, User: httpapi.ActorFrom(ctx).UserID, Addr: httpapi.ClientAddr(ctx), UserAgent: r.UserAgent(),
+		Type: audit.Terminal, Agent: a.ID, User: httpapi.ActorFrom(ctx).UserID, Addr: httpapi.ClientAddr(ctx),
+		UserAgent: r.UserAgent(),
 	})
 	reason, err := ptyweb.Serve(context.WithoutCancel(ctx), s.log, ws, audit.Counted(conn, session), func() (websock.Status, string, bool) {
 		if ended := httpapi.SessionEnded(r.Context()); ended != nil {
@@ -82,7 +84,8 @@ func unreachable(err error) error {
 	if fault.As(err) != nil {
 		return err
 	}
-	return fault.New(fault.Unavailable, "The workspace's agent cannot be reached: %w", err).WithDetail("Try again in a moment.")
+	return fault.New(fault.Unavailable, "The workspace's agent cannot be reached: %w", err).
+		WithDetail("Try again in a moment.")
 }
 
 // track registers an open terminal until the caller calls the returned function.

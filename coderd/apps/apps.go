@@ -1,7 +1,9 @@
-// Package apps decides who may open services of a workspace in a browser, and through which address: it is the server's Judge of package appproxy,
-// and answers the same questions of region proxies, and theirs about terminals. It also owns the sharing of ports.
+// Package apps decides who may open services of a workspace in a browser, and through which address: it is the server's
+// Judge of package appproxy, and answers the same questions of region proxies, and theirs about terminals. It also owns
+// the sharing of ports.
 //
-// A token is for one app and one place where apps are served: the servers, or one region proxy. None of them works at another.
+// A token is for one app and one place where apps are served: the servers, or one region proxy. None of them works at
+// another.
 package apps
 
 import (
@@ -35,8 +37,8 @@ type Options struct {
 	Logger    *slog.Logger
 	Signer    *signed.Signer
 	AccessURL *url.URL
-	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's default.
-	// Empty means none.
+	// WildcardHost is the pattern of the apps' hosts: "*.apps.example.com", with a port if it is not the scheme's
+	// default. Empty means none.
 	WildcardHost string
 	// NoPaths refuses apps by path.
 	NoPaths bool
@@ -109,7 +111,8 @@ func New(opts Options) *Service {
 	}
 	s.recorded = recorder{to: opts.Connections, sessions: map[sessionKey]*session{}}
 	s.proxy = appproxy.New(appproxy.Options{
-		Logger: opts.Logger, Judge: s, URL: opts.AccessURL, Dashboard: opts.AccessURL, WildcardHost: opts.WildcardHost, NoPaths: opts.NoPaths,
+		Logger: opts.Logger, Judge: s, URL: opts.AccessURL, Dashboard: opts.AccessURL, WildcardHost: opts.WildcardHost,
+		NoPaths: opts.NoPaths,
 	})
 	return s
 }
@@ -118,20 +121,26 @@ func remember[K comparable, V any](fresh time.Duration) *memo.Cache[K, V] {
 	return memo.New[K, V](memo.Options{Fresh: fresh, Timeout: askTimeout, Max: maxRemembered})
 }
 
-// Routes registers what the dashboard asks about apps, the sharing of ports, and the route that grants a token for an app.
+// Routes registers what the dashboard asks about apps, the sharing of ports, and the route that grants a token for an
+// app.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/applications/host", rbac.AnyToken, func(w http.ResponseWriter, _ *http.Request) error {
 		return httpapi.Write(w, http.StatusOK, sdk.ApplicationsHost{Host: s.opts.WildcardHost})
 	})
 	share := rbac.Needs(rbac.Share, rbac.Workspace)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/port-share", rbac.Needs(rbac.Read, rbac.Workspace), s.listPortShares)
-	mux.Handle("POST /api/v2/workspaces/{workspace}/port-share", share, s.sharePort, audit.On(audit.Write, audit.Workspace))
-	mux.Handle("DELETE /api/v2/workspaces/{workspace}/port-share", share, s.deletePortShare, audit.On(audit.Write, audit.Workspace))
+	mux.Handle("POST /api/v2/workspaces/{workspace}/port-share", share, s.sharePort,
+		audit.On(audit.Write, audit.Workspace))
+	mux.Handle("DELETE /api/v2/workspaces/{workspace}/port-share", share, s.deletePortShare,
+		audit.On(audit.Write, audit.Workspace))
 	mux.Handle("GET "+appproxy.AuthPath, rbac.Public, s.authorize) // sends visitors who are not signed in to the sign-in page
-	mux.Handle("POST /api/v2/applications/reconnecting-pty-signed-token", rbac.Needs(rbac.Connect, rbac.Agent), s.terminalToken, audit.Exempt("the connection log records terminals"))
+	mux.Handle("POST /api/v2/applications/reconnecting-pty-signed-token", rbac.Needs(rbac.Connect, rbac.Agent),
+		s.terminalToken, audit.Exempt("the connection log records terminals"))
 	uncounted := httpapi.Uncounted("a region proxy asks for all of its visitors")
-	mux.Handle("POST "+region.VisitPath, rbac.Public, s.visitRegion, uncounted, audit.Exempt("the connection log records visits"))
-	mux.Handle("POST "+region.RedeemPath, rbac.Public, s.redeemRegion, uncounted, audit.Exempt("the connection log records visits"))
+	mux.Handle("POST "+region.VisitPath, rbac.Public, s.visitRegion, uncounted,
+		audit.Exempt("the connection log records visits"))
+	mux.Handle("POST "+region.RedeemPath, rbac.Public, s.redeemRegion, uncounted,
+		audit.Exempt("the connection log records visits"))
 }
 
 // Handler serves apps, and passes every other request to next.
@@ -156,8 +165,8 @@ type visit struct {
 	cancel  context.CancelFunc
 }
 
-// enter registers a visit, whose context ends when the visitor loses the right to it. It then checks the session once more:
-// a Recheck may have run just before this visit was registered.
+// enter registers a visit, whose context ends when the visitor loses the right to it. It then checks the session once
+// more: a Recheck may have run just before this visit was registered.
 func (s *Service) enter(ctx context.Context, who visitor, a target) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &visit{who, a, cancel}
@@ -203,8 +212,9 @@ func (s *Service) still(ctx context.Context, v *visit, holder func(context.Conte
 	return nil
 }
 
-// Recheck ends open requests that visitors may no longer make: those of a user, or of all users and of visitors without a session if userID
-// is uuid.Nil. It blocks for a query for each session with an open request, and for each app that they are for.
+// Recheck ends open requests that visitors may no longer make: those of a user, or of all users and of visitors without
+// a session if userID is uuid.Nil. It blocks for a query for each session with an open request, and for each app that
+// they are for.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) {
 	s.holders.Forget(func(_ string, a rbac.Actor) bool { return userID == uuid.Nil || a.UserID == userID })
 	s.places.Forget(func(appproxy.Place, found) bool { return true })

@@ -42,7 +42,8 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	code, err := s.opts.Signer.Sign(purposeCode, claims{
-		User: actor.UserID, Key: actor.KeyID, Scope: at.scope(p, byPath, to), State: state, Issued: time.Now().Unix(), Nonce: secret.Text(8),
+		User: actor.UserID, Key: actor.KeyID, Scope: at.scope(p, byPath, to), State: state, Issued: time.Now().Unix(),
+		Nonce: secret.Text(8),
 	}, codeLifetime)
 	if err != nil {
 		return err
@@ -51,7 +52,8 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// locate returns where and what an address of an app is. This server gives codes for apps' hosts only: at its own host there is a session.
+// locate returns where and what an address of an app is. This server gives codes for apps' hosts only: at its own host
+// there is a session.
 func (s *Service) locate(ctx context.Context, back *url.URL) (site, appproxy.Place, bool, error) {
 	if p, byPath, ok := s.hosts.Find(back); ok {
 		if byPath {

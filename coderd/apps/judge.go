@@ -24,8 +24,9 @@ import (
 const (
 	// A code is part of an address, and expires before it could be used elsewhere.
 	codeLifetime = time.Minute
-	// spentLifetime is how long a used code is remembered. Servers accept a code for signed.Leeway after its end by their clocks, and the clocks of the
-	// server that made it and of the one that is asked may differ by that much again.
+	// spentLifetime is how long a used code is remembered. Servers accept a code for signed.Leeway after its end by
+	// their clocks, and the clocks of the server that made it and of the one that is asked may differ by that much
+	// again.
 	spentLifetime = codeLifetime + 2*signed.Leeway
 	renewAfter    = appproxy.TokenLifetime / 2
 	// A token in a path cannot be renewed, because the page's address cannot change.
@@ -87,13 +88,17 @@ func (s *Service) judge(ctx context.Context, at site, q appproxy.Question, r *ht
 	case v.who.by == appproxy.ByHost && time.Since(time.Unix(c.Issued, 0)) > renewAfter:
 		v.token, err = s.token(c, false)
 	case v.who.by == appproxy.ByDashboard && v.may:
-		v.token, err = s.token(claims{User: v.who.actor.UserID, Key: v.who.actor.KeyID, Scope: at.scope(q.Place, true, v.found)}, true)
+		v.token, err = s.token(claims{
+			User: v.who.actor.UserID, Key: v.who.actor.KeyID, Scope: at.scope(q.Place, true, v.found),
+		}, true)
 	}
 	return v, err
 }
 
 // visitor finds out who proves themselves in a question, and returns the claims of their token.
-func (s *Service) visitor(ctx context.Context, at site, q appproxy.Question, r *http.Request, v *verdict) (c claims, err error) {
+func (s *Service) visitor(
+	ctx context.Context, at site, q appproxy.Question, r *http.Request, v *verdict,
+) (c claims, err error) {
 	switch kind := q.Proof.Kind; {
 	case kind == appproxy.ByHost && !q.ByPath:
 		var ok bool
@@ -208,15 +213,17 @@ func (s *Service) redeem(ctx context.Context, at site, x appproxy.Exchange) (sec
 // spend marks a code as used, and reports whether it was not used before.
 func (s *Service) spend(ctx context.Context, code secret.Token) (bool, error) {
 	sum := sha256.Sum256([]byte(code.Reveal()))
-	first, err := s.opts.DB.RedeemAppCode(ctx, dbsqlc.RedeemAppCodeParams{Hash: sum[:], LifeSeconds: spentLifetime.Seconds()})
+	first, err := s.opts.DB.RedeemAppCode(ctx, dbsqlc.RedeemAppCodeParams{
+		Hash: sum[:], LifeSeconds: spentLifetime.Seconds(),
+	})
 	if err != nil {
 		return false, fmt.Errorf("redeem code: %w", err)
 	}
 	return first > 0, nil
 }
 
-// claimsIn opens a token of this server. ok is false if the token is malformed, has expired, or is for something other than
-// scope.
+// claimsIn opens a token of this server. ok is false if the token is malformed, has expired, or is for something other
+// than scope.
 func (s *Service) claimsIn(purpose string, token secret.Token, scope string) (c claims, ok bool) {
 	err := s.opts.Signer.Verify(purpose, token, &c)
 	return c, err == nil && c.Scope == scope

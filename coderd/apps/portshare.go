@@ -44,7 +44,8 @@ func object(w dbsqlc.Workspace) rbac.Object {
 
 func portShareJSON(p dbsqlc.WorkspacePortShare) sdk.PortShare {
 	return sdk.PortShare{
-		WorkspaceID: p.WorkspaceID, AgentName: p.AgentName, Port: int(p.Port), ShareLevel: sdk.AppShare(p.ShareLevel), Protocol: sdk.PortShareProtocol(p.Protocol),
+		WorkspaceID: p.WorkspaceID, AgentName: p.AgentName, Port: int(p.Port), ShareLevel: sdk.AppShare(p.ShareLevel),
+		Protocol: sdk.PortShareProtocol(p.Protocol),
 	}
 }
 
@@ -64,7 +65,8 @@ func (s *Service) listPortShares(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// sharePort shares a port up to the ceiling of the workspace's template. Those who may only withdraw sharing can lower a port's level.
+// sharePort shares a port up to the ceiling of the workspace's template. Those who may only withdraw sharing can lower
+// a port's level.
 func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.workspace(r, rbac.Withdraw)
 	if err != nil {
@@ -102,7 +104,9 @@ func (s *Service) sharePort(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, portShareJSON(stored))
 }
 
-func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, req sdk.UpsertPortShareRequest) (p dbsqlc.WorkspacePortShare, err error) {
+func storePortShare(
+	ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, req sdk.UpsertPortShareRequest,
+) (p dbsqlc.WorkspacePortShare, err error) {
 	off, err := q.HoldOrganizationSharing(ctx, ws.OrganizationID)
 	if err != nil {
 		return p, fmt.Errorf("read organization: %w", err)
@@ -123,14 +127,18 @@ func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace,
 		return p, fault.New(fault.Invalid, "The template %q allows ports to be shared up to the level %s.", t.Name, ceiling).
 			WithField("share_level", "exceeds the template's max_port_share_level")
 	}
-	agent, err := q.GetAgentNameOfWorkspace(ctx, dbsqlc.GetAgentNameOfWorkspaceParams{WorkspaceID: &ws.ID, Name: database.Text(req.AgentName)})
+	agent, err := q.GetAgentNameOfWorkspace(ctx, dbsqlc.GetAgentNameOfWorkspaceParams{
+		WorkspaceID: &ws.ID, Name: database.Text(req.AgentName),
+	})
 	if database.IsNotFound(err) {
 		return p, fault.New(fault.Invalid, "The workspace has no such agent.").WithField("agent_name", "does not exist")
 	}
 	if err != nil {
 		return p, fmt.Errorf("look up agent: %w", err)
 	}
-	before, err := q.GetPortShare(ctx, dbsqlc.GetPortShareParams{WorkspaceID: ws.ID, AgentName: agent, Port: int32(req.Port)})
+	before, err := q.GetPortShare(ctx, dbsqlc.GetPortShareParams{
+		WorkspaceID: ws.ID, AgentName: agent, Port: int32(req.Port),
+	})
 	if err != nil && !database.IsNotFound(err) {
 		return p, fmt.Errorf("read port's sharing: %w", err)
 	}
@@ -145,10 +153,12 @@ func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace,
 	if n, err := q.CountPortShares(ctx, ws.ID); err != nil {
 		return p, fmt.Errorf("count shared ports: %w", err)
 	} else if before.Port == 0 && n >= maxPortShares {
-		return p, fault.New(fault.Conflict, "The workspace already shares %d ports.", n).WithDetail("Stop sharing one of them first.")
+		return p, fault.New(fault.Conflict, "The workspace already shares %d ports.", n).
+			WithDetail("Stop sharing one of them first.")
 	}
 	p, err = q.UpsertPortShare(ctx, dbsqlc.UpsertPortShareParams{
-		WorkspaceID: ws.ID, AgentName: agent, Port: int32(req.Port), ShareLevel: string(req.ShareLevel), Protocol: string(req.Protocol),
+		WorkspaceID: ws.ID, AgentName: agent, Port: int32(req.Port), ShareLevel: string(req.ShareLevel),
+		Protocol: string(req.Protocol),
 	})
 	if err != nil {
 		return p, err
@@ -156,8 +166,11 @@ func storePortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace,
 	return p, recordPortShare(ctx, q, ws, before, p)
 }
 
-// recordPortShare records how the sharing of a port changed, and announces it to pages. The zero value stands for a port that is not shared.
-func recordPortShare(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, before, after dbsqlc.WorkspacePortShare) error {
+// recordPortShare records how the sharing of a port changed, and announces it to pages. The zero value stands for a
+// port that is not shared.
+func recordPortShare(
+	ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, before, after dbsqlc.WorkspacePortShare,
+) error {
 	if err := q.AnnounceWorkspace(ctx, ws.ID); err != nil {
 		return fmt.Errorf("announce shared port: %w", err)
 	}
@@ -179,7 +192,8 @@ func shared(p dbsqlc.WorkspacePortShare) string {
 	return fmt.Sprintf("%s:%d %s %s", p.AgentName, p.Port, p.ShareLevel, p.Protocol)
 }
 
-// deletePortShare makes a port private again. The database notifies every server, which ends the requests of those who may no longer open it.
+// deletePortShare makes a port private again. The database notifies every server, which ends the requests of those who
+// may no longer open it.
 func (s *Service) deletePortShare(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.workspace(r, rbac.Withdraw)
 	if err != nil {
@@ -193,7 +207,9 @@ func (s *Service) deletePortShare(w http.ResponseWriter, r *http.Request) error 
 		return fault.New(fault.NotFound, "This port is not shared.")
 	}
 	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
-		before, err := q.DeletePortShare(r.Context(), dbsqlc.DeletePortShareParams{WorkspaceID: ws.ID, AgentName: database.Text(req.AgentName), Port: int32(req.Port)})
+		before, err := q.DeletePortShare(r.Context(), dbsqlc.DeletePortShareParams{
+			WorkspaceID: ws.ID, AgentName: database.Text(req.AgentName), Port: int32(req.Port),
+		})
 		if database.IsNotFound(err) {
 			return fault.New(fault.NotFound, "This port is not shared.")
 		}

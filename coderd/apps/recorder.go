@@ -49,7 +49,10 @@ type session struct {
 }
 
 func sessionOf(who visitor, a target, addr netip.Addr, userAgent, region string) sessionKey {
-	key := sessionKey{what: audit.App, agent: a.AgentID, target: a.Place.Slug, user: who.actor.UserID, addr: addr, userAgent: userAgent, region: region}
+	key := sessionKey{
+		what: audit.App, agent: a.AgentID, target: a.Place.Slug, user: who.actor.UserID, addr: addr,
+		userAgent: userAgent, region: region,
+	}
 	if port := strconv.Itoa(int(a.Port)); strings.TrimSuffix(a.Place.Slug, "s") == port {
 		key.what, key.target = audit.PortForwarding, port
 	}
@@ -66,7 +69,8 @@ func (r *recorder) request(key sessionKey) (x *session, done func()) {
 			return nil, func() {}
 		}
 		x = &session{open: r.to.Begin(audit.Connection{
-			Type: key.what, Agent: key.agent, User: key.user, Target: key.target, Addr: key.addr, UserAgent: key.userAgent, Region: key.region,
+			Type: key.what, Agent: key.agent, User: key.user, Target: key.target, Addr: key.addr,
+			UserAgent: key.userAgent, Region: key.region,
 		})}
 		x.traffic.In, x.traffic.Out = &x.open.In, &x.open.Out
 		r.sessions[key] = x

@@ -17,8 +17,8 @@ import (
 	"github.com/codermesh/codermesh/v2/region"
 )
 
-// A region proxy asks about every visitor, and again every few seconds while a visit lasts. For a visit that is allowed it receives a visa, which
-// the agent checks, and its node may be introduced to that agent until the visa expires.
+// A region proxy asks about every visitor, and again every few seconds while a visit lasts. For a visit that is allowed
+// it receives a visa, which the agent checks, and its node may be introduced to that agent until the visa expires.
 
 // continued is the content of a VisitResponse's Visit: who visits what, so that the visit outlasts the visitor's token.
 type continued struct {
@@ -44,7 +44,8 @@ func (s *Service) visitRegion(w http.ResponseWriter, r *http.Request) error {
 	var v verdict
 	if req.Visit != "" {
 		var c continued
-		if err := s.opts.Signer.Verify(purposeVisit, req.Visit, &c); err != nil || c.Scope != string(at)+req.Node.String() {
+		if err := s.opts.Signer.Verify(purposeVisit, req.Visit, &c); err != nil ||
+			c.Scope != string(at)+req.Node.String() {
 			return fault.New(fault.Forbidden, "The visit has ended.")
 		}
 		req.Question = appproxy.Question{Place: c.Place, ByPath: c.ByPath}
@@ -70,7 +71,9 @@ func (s *Service) visitRegion(w http.ResponseWriter, r *http.Request) error {
 }
 
 // grant lets a proxy reach the app of an allowed visit for a while, and records the visit.
-func (s *Service) grant(r *http.Request, proxy regions.Proxy, req region.VisitRequest, v verdict, resp *region.VisitResponse) (err error) {
+func (s *Service) grant(
+	r *http.Request, proxy regions.Proxy, req region.VisitRequest, v verdict, resp *region.VisitResponse,
+) (err error) {
 	if req.Node == uuid.Nil {
 		return fault.New(fault.Invalid, "The region proxy names no node.")
 	}
@@ -78,15 +81,19 @@ func (s *Service) grant(r *http.Request, proxy regions.Proxy, req region.VisitRe
 	if len(t.key) == 0 {
 		return fault.New(fault.Unavailable, "The workspace's agent has no token.")
 	}
-	resp.ID = uuid.NewSHA1(req.Node, fmt.Appendf(nil, "%s/%s:%d/%s", v.who.actor.KeyID, t.AgentID, t.Port, t.Place.Label()))
+	resp.ID = uuid.NewSHA1(req.Node,
+		fmt.Appendf(nil, "%s/%s:%d/%s", v.who.actor.KeyID, t.AgentID, t.Port, t.Place.Label()))
 	resp.Visa, err = visa.Sign(t.key, visa.Visa{
-		Visit: resp.ID, Agent: t.AgentID, Node: req.Node, User: v.who.actor.UserID, Port: t.Port, Expires: time.Now().Add(visa.Lifetime).Unix(),
+		Visit: resp.ID, Agent: t.AgentID, Node: req.Node, User: v.who.actor.UserID, Port: t.Port,
+		Expires: time.Now().Add(visa.Lifetime).Unix(),
 	})
 	if err != nil {
 		return err
 	}
 	resp.Visit, err = s.opts.Signer.Sign(purposeVisit, continued{
-		claims{User: v.who.actor.UserID, Key: v.who.actor.KeyID, Scope: string(siteOf(proxy.ID)) + req.Node.String()}, req.Question.Place, req.Question.ByPath,
+		claims{
+			User: v.who.actor.UserID, Key: v.who.actor.KeyID, Scope: string(siteOf(proxy.ID)) + req.Node.String(),
+		}, req.Question.Place, req.Question.ByPath,
 	}, 2*visa.Lifetime)
 	if err != nil {
 		return err
@@ -108,7 +115,8 @@ func (s *Service) grant(r *http.Request, proxy regions.Proxy, req region.VisitRe
 	return nil
 }
 
-// maxReported is how many bytes a proxy may report for a visit at once: what 100 Gbit/s carry in the lifetime of a visa.
+// maxReported is how many bytes a proxy may report for a visit at once: what 100 Gbit/s carry in the lifetime of a
+// visa.
 const maxReported = int64(visa.Lifetime/time.Second) * 100e9 / 8
 
 // plausible bounds what a proxy reports, so that its mistakes cannot make a session's sums overflow.

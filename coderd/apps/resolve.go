@@ -43,7 +43,9 @@ func (s *Service) resolve(ctx context.Context, p appproxy.Place) (found, error) 
 		return found{}, nil
 	}
 	return s.places.Get(ctx, p, func(ctx context.Context) (found, error) {
-		row, err := s.opts.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{Owner: p.Owner, Workspace: p.Workspace, Agent: p.Agent})
+		row, err := s.opts.DB.GetAppAgent(ctx, dbsqlc.GetAppAgentParams{
+			Owner: p.Owner, Workspace: p.Workspace, Agent: p.Agent,
+		})
 		if database.IsNotFound(err) {
 			return found{}, nil
 		}
@@ -76,7 +78,9 @@ func (s *Service) resolve(ctx context.Context, p appproxy.Place) (found, error) 
 		if a.Port, a.TLS, ok = p.Port(); !ok {
 			return found{}, nil
 		}
-		level, err := s.opts.DB.GetPortShareLevel(ctx, dbsqlc.GetPortShareLevelParams{WorkspaceID: row.WorkspaceID, AgentName: row.AgentName, Port: int32(a.Port)})
+		level, err := s.opts.DB.GetPortShareLevel(ctx, dbsqlc.GetPortShareLevelParams{
+			WorkspaceID: row.WorkspaceID, AgentName: row.AgentName, Port: int32(a.Port),
+		})
 		if err == nil {
 			a.share = sdk.AppShare(level).Within(sdk.AppShare(row.MaxPortShareLevel))
 		} else if !database.IsNotFound(err) {
@@ -119,8 +123,9 @@ type visitor struct {
 	by    appproxy.ProofKind
 }
 
-// may reports whether a visitor may open an app. The template decides with whom an app is shared, and those who may share the workspace
-// decide it for ports. Without that, only the workspace's owner and the users with whom it is shared may open either; no role grants access.
+// may reports whether a visitor may open an app. The template decides with whom an app is shared, and those who may
+// share the workspace decide it for ports. Without that, only the workspace's owner and the users with whom it is
+// shared may open either; no role grants access.
 func (who visitor) may(a target) bool {
 	workspace := rbac.Of(rbac.Workspace, a.ownerID).In(a.organization).SharedWith(a.sharing).WithID(a.workspace)
 	if a.share != sdk.SharePublic && !who.actor.Covers(rbac.OpenApp, workspace) {
@@ -140,7 +145,8 @@ func (who visitor) may(a target) bool {
 
 // holder returns the holder of a key, from the database or from memory.
 func (s *Service) holder(ctx context.Context, keyID string) (rbac.Actor, error) {
-	return s.holders.Get(ctx, keyID, func(ctx context.Context) (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
+	return s.holders.Get(ctx, keyID,
+		func(ctx context.Context) (rbac.Actor, error) { return s.opts.Accounts.Holder(ctx, keyID) })
 }
 
 // visitorOf returns the holder of a key as a visitor. For an ended session it returns the zero visitor.

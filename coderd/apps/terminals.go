@@ -21,8 +21,9 @@ import (
 	"github.com/codermesh/codermesh/v2/region"
 )
 
-// A terminal at a region proxy begins with a token that the dashboard asks for. It works once, for a minute, at one proxy, for one agent, and for
-// pages of the origin that asked for it. What follows is a visit as of an app: the proxy renews it and ends it when the servers refuse.
+// A terminal at a region proxy begins with a token that the dashboard asks for. It works once, for a minute, at one
+// proxy, for one agent, and for pages of the origin that asked for it. What follows is a visit as of an app: the proxy
+// renews it and ends it when the servers refuse.
 
 // terminalVisit is the content of a renewal: who has which terminal open, and since when.
 type terminalVisit struct {
@@ -53,7 +54,8 @@ func (s *Service) terminalToken(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		token, err := s.opts.Signer.Sign(purposeTerminal, claims{
-			User: actor.UserID, Key: actor.KeyID, Scope: terminalScope(siteOf(at.Proxy), req.AgentID), State: r.Header.Get("Origin"), Issued: time.Now().Unix(),
+			User: actor.UserID, Key: actor.KeyID, Scope: terminalScope(siteOf(at.Proxy), req.AgentID),
+			State: r.Header.Get("Origin"), Issued: time.Now().Unix(),
 			Nonce: secret.Text(8),
 		}, codeLifetime)
 		if err != nil {
@@ -62,7 +64,8 @@ func (s *Service) terminalToken(w http.ResponseWriter, r *http.Request) error {
 		httpapi.NoStore(w.Header())
 		return httpapi.Write(w, http.StatusOK, sdk.TerminalTokenResponse{SignedToken: token.Reveal()})
 	}
-	return fault.New(fault.Invalid, "This is not the address of the agent's terminal at a connected region proxy.").WithField("url", "must be a region's path_app_url, followed by /api/v2/workspaceagents/{agent}/pty")
+	return fault.New(fault.Invalid, "This is not the address of the agent's terminal at a connected region proxy.").
+		WithField("url", "must be a region's path_app_url, followed by /api/v2/workspaceagents/{agent}/pty")
 }
 
 // isTerminal reports whether an address is exactly that of an agent's terminal at a proxy.
@@ -72,11 +75,14 @@ func isTerminal(address string, base *url.URL, agent uuid.UUID) bool {
 		return false
 	}
 	scheme := strings.Replace(u.Scheme, "ws", "http", 1)
-	return scheme == base.Scheme && strings.EqualFold(u.Host, base.Host) && u.Path == strings.TrimSuffix(base.Path, "/")+strings.Replace(region.TerminalPath, "{agent}", agent.String(), 1)
+	return scheme == base.Scheme && strings.EqualFold(u.Host, base.Host) &&
+		u.Path == strings.TrimSuffix(base.Path, "/")+strings.Replace(region.TerminalPath, "{agent}", agent.String(), 1)
 }
 
 // visitTerminal answers a region proxy's question about a terminal.
-func (s *Service) visitTerminal(w http.ResponseWriter, r *http.Request, proxy regions.Proxy, req region.VisitRequest) error {
+func (s *Service) visitTerminal(
+	w http.ResponseWriter, r *http.Request, proxy regions.Proxy, req region.VisitRequest,
+) error {
 	ctx, asked := r.Context(), req.Terminal
 	if req.Node == uuid.Nil {
 		return fault.New(fault.Invalid, "The region proxy names no node.")
@@ -90,7 +96,9 @@ func (s *Service) visitTerminal(w http.ResponseWriter, r *http.Request, proxy re
 			return fault.New(fault.Forbidden, "The terminal has ended.")
 		}
 		if asked.Ended != "" {
-			s.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{Reason: asked.Ended, In: asked.In, Out: asked.Out})
+			s.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{
+				Reason: asked.Ended, In: asked.In, Out: asked.Out,
+			})
 			return httpapi.Write(w, http.StatusOK, region.VisitResponse{})
 		}
 	} else {
@@ -104,7 +112,9 @@ func (s *Service) visitTerminal(w http.ResponseWriter, r *http.Request, proxy re
 		case !first:
 			return errNoTerminal()
 		}
-		v = terminalVisit{claims{User: c.User, Key: c.Key, Scope: scope + " " + req.Node.String()}, uuid.New(), time.Now()}
+		v = terminalVisit{claims{
+			User: c.User, Key: c.Key, Scope: scope + " " + req.Node.String(),
+		}, uuid.New(), time.Now()}
 	}
 	who, err := s.visitorOf(ctx, v.claims, "")
 	if err != nil {
@@ -120,7 +130,9 @@ func (s *Service) visitTerminal(w http.ResponseWriter, r *http.Request, proxy re
 }
 
 // grantTerminal lets a proxy reach an agent's terminals for a while, and records that.
-func (s *Service) grantTerminal(w http.ResponseWriter, r *http.Request, proxy regions.Proxy, req region.VisitRequest, v terminalVisit) error {
+func (s *Service) grantTerminal(
+	w http.ResponseWriter, r *http.Request, proxy regions.Proxy, req region.VisitRequest, v terminalVisit,
+) error {
 	ctx, agent := r.Context(), req.Terminal.Agent
 	key, err := s.opts.DB.GetAgentKey(ctx, agent)
 	switch {
@@ -131,7 +143,8 @@ func (s *Service) grantTerminal(w http.ResponseWriter, r *http.Request, proxy re
 	}
 	resp := region.VisitResponse{ID: v.ID}
 	resp.Visa, err = visa.Sign(key, visa.Visa{
-		Visit: v.ID, Agent: agent, Node: req.Node, User: v.User, Terminal: true, Expires: time.Now().Add(visa.Lifetime).Unix(),
+		Visit: v.ID, Agent: agent, Node: req.Node, User: v.User, Terminal: true,
+		Expires: time.Now().Add(visa.Lifetime).Unix(),
 	})
 	if err != nil {
 		return err
@@ -152,9 +165,13 @@ func (s *Service) grantTerminal(w http.ResponseWriter, r *http.Request, proxy re
 
 // connection describes the terminal for the connection log.
 func (v terminalVisit) connection(proxy regions.Proxy, req region.VisitRequest) audit.Connection {
-	return audit.Connection{Type: audit.Terminal, Agent: req.Terminal.Agent, User: v.User, Addr: req.Addr, UserAgent: req.UserAgent, Region: proxy.Name}
+	return audit.Connection{
+		Type: audit.Terminal, Agent: req.Terminal.Agent, User: v.User, Addr: req.Addr, UserAgent: req.UserAgent,
+		Region: proxy.Name,
+	}
 }
 
 func errNoTerminal() error {
-	return fault.New(fault.Forbidden, "The token does not open a terminal here.").WithDetail("Open the terminal from the dashboard.")
+	return fault.New(fault.Forbidden, "The token does not open a terminal here.").
+		WithDetail("Open the terminal from the dashboard.")
 }

@@ -1,6 +1,7 @@
-// Package audit owns the audit log: who did what to which object, when and from where; and the connection log: who reached which
-// workspace. It writes rows for the other services, serves and exports the logs, and streams the audit log to a log collector. It knows objects only by kind, id, name and the fields that
-// changed, and must not know what they mean.
+// Package audit owns the audit log: who did what to which object, when and from where; and the connection log: who
+// reached which workspace. It writes rows for the other services, serves and exports the logs, and streams the audit
+// log to a log collector. It knows objects only by kind, id, name and the fields that changed, and must not know what
+// they mean.
 //
 // # How a change gets its row
 //
@@ -18,20 +19,20 @@
 //		return audit.Record(ctx, q, audit.OfTemplate(before, after))
 //	})
 //
-// Record takes the rest from the context of the request: the actor, the declared action and kind, the client's address and
-// program, and the request's id. If the transaction rolls back, so does the row.
+// Record takes the rest from the context of the request: the actor, the declared action and kind, the client's address
+// and program, and the request's id. If the transaction rolls back, so does the row.
 //
-// The mux watches over this (httpapi.Options.Record). When a mutating request is about to be answered with success and nothing
-// was recorded, it fails in tests; a server records the request without a difference, logs an error and counts it. The mux also
-// records what a signed-in user was forbidden to do. A route that changes nothing worth a row declares audit.Exempt with the
-// reason. A test in package coderd walks all routes and fails for one that declares neither.
+// The mux watches over this (httpapi.Options.Record). When a mutating request is about to be answered with success and
+// nothing was recorded, it fails in tests; a server records the request without a difference, logs an error and counts
+// it. The mux also records what a signed-in user was forbidden to do. A route that changes nothing worth a row declares
+// audit.Exempt with the reason. A test in package coderd walks all routes and fails for one that declares neither.
 //
 // A failed sign-in changes nothing, so its handler records it with the account that was named and the answer's status:
 //
 //	return audit.Record(ctx, s.db.Queries, audit.Entry{ID: user.ID, Name: req.Email, User: &audit.Account{...}, Status: 401})
 //
-// What the server does without a request (policies, the results of builds) and what an operator does on its host is recorded with a
-// context that has no request. Entry.By then names who acted.
+// What the server does without a request (policies, the results of builds) and what an operator does on its host is
+// recorded with a context that has no request. Entry.By then names who acted.
 package audit
 
 import (
@@ -153,8 +154,8 @@ type Entry struct {
 	Created uuid.UUID
 }
 
-// Record writes a row with q, in the caller's transaction. If the row is that of a request with an Idempotency-Key, it also notes what the
-// request creates: the repetition of the request then creates nothing.
+// Record writes a row with q, in the caller's transaction. If the row is that of a request with an Idempotency-Key, it
+// also notes what the request creates: the repetition of the request then creates nothing.
 func Record(ctx context.Context, q *dbsqlc.Queries, e Entry) error {
 	p, err := params(ctx, e)
 	if err != nil {
@@ -187,7 +188,8 @@ func params(ctx context.Context, e Entry) (dbsqlc.InsertAuditLogParams, error) {
 		}
 	}
 	if e.Action == "" || e.Kind == "" {
-		return dbsqlc.InsertAuditLogParams{}, fmt.Errorf("write audit log: %q is recorded without an action or a kind", e.Name)
+		return dbsqlc.InsertAuditLogParams{}, fmt.Errorf("write audit log: %q is recorded without an action or a kind",
+			e.Name)
 	}
 	if e.Status == 0 {
 		e.Status = http.StatusOK
@@ -196,8 +198,10 @@ func params(ctx context.Context, e Entry) (dbsqlc.InsertAuditLogParams, error) {
 		}
 	}
 	p := dbsqlc.InsertAuditLogParams{
-		ID: id, OrganizationID: optional(e.Organization), Action: string(e.Action), ResourceType: string(e.Kind), ResourceID: optional(e.ID),
-		ResourceTarget: bounded(e.Name), BuildReason: e.BuildReason, StatusCode: int32(e.Status), UserAgent: bounded(httpapi.UserAgent(ctx)),
+		ID: id, OrganizationID: optional(e.Organization), Action: string(e.Action), ResourceType: string(e.Kind),
+		ResourceID:     optional(e.ID),
+		ResourceTarget: bounded(e.Name), BuildReason: e.BuildReason, StatusCode: int32(e.Status),
+		UserAgent: bounded(httpapi.UserAgent(ctx)),
 	}
 	p.UserID, p.Actor = actor(ctx, e)
 	if addr := httpapi.ClientAddr(ctx); addr.IsValid() {

@@ -32,13 +32,16 @@ var connectionKeys = []string{
 }
 
 // parseConnections is like parse, for the connection log.
-func parseConnections(ctx context.Context, db *database.DB, actor rbac.Actor, q string) (p dbsqlc.ListConnectionLogsParams, none bool, err error) {
+func parseConnections(
+	ctx context.Context, db *database.DB, actor rbac.Actor, q string,
+) (p dbsqlc.ListConnectionLogsParams, none bool, err error) {
 	terms, err := httpapi.ParseSearch(q, connectionKeys...)
 	if err != nil {
 		return p, false, err
 	}
 	if _, free := terms[""]; free {
-		return p, false, fault.New(fault.Invalid, "The search is invalid.").WithField("q", "words need a key, such as username:ada")
+		return p, false, fault.New(fault.Invalid, "The search is invalid.").
+			WithField("q", "words need a key, such as username:ada")
 	}
 	p.Type = term(terms, "type")
 	if p.WorkspaceID, err = idTerm(terms, "workspace_id"); err != nil {
@@ -58,7 +61,8 @@ func parseConnections(ctx context.Context, db *database.DB, actor rbac.Actor, q 
 	case "ongoing", "completed":
 		p.Ongoing = new(status == "ongoing")
 	default:
-		return p, false, fault.New(fault.Invalid, "The search is invalid.").WithField("q", "status: must be ongoing or completed")
+		return p, false, fault.New(fault.Invalid, "The search is invalid.").
+			WithField("q", "status: must be ongoing or completed")
 	}
 	if p.OwnerIds, err = userTerms(ctx, db, actor, terms, "workspace_owner", "workspace_owner_email"); err != nil {
 		return p, false, err
@@ -69,7 +73,8 @@ func parseConnections(ctx context.Context, db *database.DB, actor rbac.Actor, q 
 	if p.OrganizationIds, err = organizationTerm(ctx, db, terms); err != nil {
 		return p, false, err
 	}
-	none = p.OwnerIds != nil && len(p.OwnerIds) == 0 || p.UserIds != nil && len(p.UserIds) == 0 || p.OrganizationIds != nil && len(p.OrganizationIds) == 0
+	none = p.OwnerIds != nil && len(p.OwnerIds) == 0 || p.UserIds != nil && len(p.UserIds) == 0 ||
+		p.OrganizationIds != nil && len(p.OrganizationIds) == 0
 	return p, none, nil
 }
 
@@ -92,7 +97,8 @@ func (s *Service) listConnections(w http.ResponseWriter, r *http.Request) error 
 		return fmt.Errorf("list connection log: %w", err)
 	}
 	count, err := s.db.CountConnectionLogs(r.Context(), dbsqlc.CountConnectionLogsParams{
-		OrganizationIds: p.OrganizationIds, OwnerIds: p.OwnerIds, UserIds: p.UserIds, Type: p.Type, WorkspaceID: p.WorkspaceID, ConnectionID: p.ConnectionID,
+		OrganizationIds: p.OrganizationIds, OwnerIds: p.OwnerIds, UserIds: p.UserIds, Type: p.Type,
+		WorkspaceID: p.WorkspaceID, ConnectionID: p.ConnectionID,
 		Since: p.Since, Until: p.Until, Ongoing: p.Ongoing, Bound: countCap,
 	})
 	if err != nil {
@@ -132,12 +138,17 @@ func (s *Service) exportConnections(w http.ResponseWriter, r *http.Request) erro
 func connectionJSON(row dbsqlc.ListConnectionLogsRow) sdk.ConnectionLog {
 	l := row.ConnectionLog
 	out := sdk.ConnectionLog{
-		ID: l.ID, ConnectTime: l.ConnectTime, DisconnectTime: l.DisconnectTime, DisconnectReason: l.DisconnectReason, WorkspaceOwnerID: l.WorkspaceOwnerID,
-		WorkspaceOwnerUsername: deref(row.OwnerName), WorkspaceID: l.WorkspaceID, WorkspaceName: l.WorkspaceName, AgentName: l.AgentName, IP: l.Ip, Type: l.Type,
-		Username: deref(row.Username), SlugOrPort: l.SlugOrPort, Path: l.Path, Region: l.Region, BytesIn: l.BytesIn, BytesOut: l.BytesOut,
+		ID: l.ID, ConnectTime: l.ConnectTime, DisconnectTime: l.DisconnectTime, DisconnectReason: l.DisconnectReason,
+		WorkspaceOwnerID:       l.WorkspaceOwnerID,
+		WorkspaceOwnerUsername: deref(row.OwnerName), WorkspaceID: l.WorkspaceID, WorkspaceName: l.WorkspaceName,
+		AgentName: l.AgentName, IP: l.Ip, Type: l.Type,
+		Username: deref(row.Username), SlugOrPort: l.SlugOrPort, Path: l.Path, Region: l.Region, BytesIn: l.BytesIn,
+		BytesOut: l.BytesOut,
 	}
 	if row.OrganizationName != nil {
-		out.Organization = &sdk.MinimalOrganization{ID: l.OrganizationID, Name: *row.OrganizationName, DisplayName: deref(row.OrganizationDisplayName)}
+		out.Organization = &sdk.MinimalOrganization{
+			ID: l.OrganizationID, Name: *row.OrganizationName, DisplayName: deref(row.OrganizationDisplayName),
+		}
 	}
 	status := int(deref(l.StatusCode))
 	if kind := ConnectionType(l.Type); l.Path == pathProxied && kind != Terminal && kind != SSH {
@@ -147,7 +158,9 @@ func connectionJSON(row dbsqlc.ListConnectionLogsRow) sdk.ConnectionLog {
 		}
 		return out
 	}
-	out.SSHInfo = &sdk.ConnectionLogSSHInfo{ConnectionID: l.ID, DisconnectTime: l.DisconnectTime, DisconnectReason: l.DisconnectReason}
+	out.SSHInfo = &sdk.ConnectionLogSSHInfo{
+		ConnectionID: l.ID, DisconnectTime: l.DisconnectTime, DisconnectReason: l.DisconnectReason,
+	}
 	if l.StatusCode != nil {
 		out.SSHInfo.ExitCode = &status
 	}

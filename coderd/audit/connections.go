@@ -47,15 +47,15 @@ const (
 	connectionBatch = 100
 	// gather is how long a report waits for others.
 	gather = 500 * time.Millisecond
-	// seeEvery is how often a server confirms the connections that it proxies, and lostAfter how long one is taken for open
-	// without that.
+	// seeEvery is how often a server confirms the connections that it proxies, and lostAfter how long one is taken for
+	// open without that.
 	seeEvery, lostAfter = time.Minute, 5 * time.Minute
 	// storeTimeout bounds one transaction, and storing what is left when the server stops.
 	storeTimeout = 10 * time.Second
 )
 
-// Connections records the connections that this server proxies. Its methods do not block: rows are stored in batches in the
-// background, so that the database never delays a session.
+// Connections records the connections that this server proxies. Its methods do not block: rows are stored in batches in
+// the background, so that the database never delays a session.
 type Connections struct {
 	db   *database.DB
 	log  *slog.Logger
@@ -101,7 +101,8 @@ func (c *Connections) Begin(what Connection) *Open {
 // row returns what is known of a connection that began at a time.
 func (what Connection) row(id uuid.UUID, began time.Time) dbsqlc.ReportConnectionParams {
 	row := dbsqlc.ReportConnectionParams{
-		ID: id, ConnectTime: began.Truncate(time.Microsecond), Type: string(what.Type), SlugOrPort: bounded(what.Target), UserID: optional(what.User),
+		ID: id, ConnectTime: began.Truncate(time.Microsecond), Type: string(what.Type),
+		SlugOrPort: bounded(what.Target), UserID: optional(what.User),
 		UserAgent: bounded(what.UserAgent), Path: pathProxied, AgentID: what.Agent, Region: what.Region,
 	}
 	if what.Addr.IsValid() {
@@ -116,13 +117,14 @@ type Ended struct {
 	In, Out int64 // bytes into and out of the workspace
 }
 
-// Report records a connection that another process carries and tells any server about: it has begun, or ended if end is set. While it is open,
-// that process confirms it with SeeConnections. A nil Connections records nothing.
+// Report records a connection that another process carries and tells any server about: it has begun, or ended if end is
+// set. While it is open, that process confirms it with SeeConnections. A nil Connections records nothing.
 func (c *Connections) Report(id uuid.UUID, began time.Time, what Connection, end *Ended) {
 	row := what.row(id, began)
 	if end != nil {
 		now := time.Now().Truncate(time.Microsecond)
-		row.DisconnectTime, row.DisconnectReason, row.BytesIn, row.BytesOut = &now, bounded(end.Reason), max(end.In, 0), max(end.Out, 0)
+		row.DisconnectTime, row.DisconnectReason, row.BytesIn, row.BytesOut = &now, bounded(end.Reason), max(end.In,
+			0), max(end.Out, 0)
 	}
 	c.add(row, false)
 }

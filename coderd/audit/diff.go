@@ -33,19 +33,20 @@ func (d Diff) Secret(name string) Diff {
 	return d
 }
 
-// secrets are words in the names of fields whose values are never stored. Fields of bytes are not stored either: they are
-// hashes, encrypted texts or archives.
+// secrets are words in the names of fields whose values are never stored. Fields of bytes are not stored either: they
+// are hashes, encrypted texts or archives.
 var secrets = []string{"password", "secret", "hash", "private", "sealed", "token", "credential"}
 
-// passing are fields that tell nothing about a change: ids, times of use, and what a workspace's row repeats of its builds.
+// passing are fields that tell nothing about a change: ids, times of use, and what a workspace's row repeats of its
+// builds.
 var passing = map[string]bool{
 	"id": true, "created_at": true, "updated_at": true, "last_used_at": true, "last_seen_at": true, "latest_build_id": true,
 	"latest_build_number": true, "latest_version_id": true, "latest_transition": true, "latest_reason": true, "latest_status": true,
 	"latest_ended_at": true, "autostop_tries": true, "autostop_after": true,
 }
 
-// Compare returns the fields in which two rows of one table differ. The zero value stands for a row that does not exist. A
-// field whose name or type suggests a secret is reported as changed, without its values.
+// Compare returns the fields in which two rows of one table differ. The zero value stands for a row that does not
+// exist. A field whose name or type suggests a secret is reported as changed, without its values.
 func Compare[Row any](before, after Row) Diff {
 	d := Diff{}
 	a, b := reflect.ValueOf(before), reflect.ValueOf(after)
@@ -104,7 +105,8 @@ func snake(name string) string {
 	var out strings.Builder
 	runes := []rune(name)
 	for i, r := range runes {
-		if i > 0 && unicode.IsUpper(r) && (unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])) {
+		if i > 0 && unicode.IsUpper(r) &&
+			(unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])) {
 			out.WriteByte('_')
 		}
 		out.WriteRune(unicode.ToLower(r))
@@ -112,17 +114,24 @@ func snake(name string) string {
 	return out.String()
 }
 
-// The following return the entry of a change. For an object that is created, before is zero; for one that is deleted, after is.
+// The following return the entry of a change. For an object that is created, before is zero; for one that is deleted,
+// after is.
 
 // OfUser returns the entry of a change of an account.
 func OfUser(before, after dbsqlc.User) Entry {
-	return Entry{Kind: User, ID: either(before.ID, after.ID), Name: named(before.Username, after.Username), Diff: Compare(before, after)}
+	return Entry{
+		Kind: User, ID: either(before.ID, after.ID), Name: named(before.Username, after.Username),
+		Diff: Compare(before, after),
+	}
 }
 
 // OfOrganization returns the entry of a change of an organization. It belongs to itself, so that its auditors read it.
 func OfOrganization(before, after dbsqlc.Organization) Entry {
 	id := either(before.ID, after.ID)
-	return Entry{Kind: Organization, ID: id, Name: named(before.Name, after.Name), Organization: id, Diff: Compare(before, after)}
+	return Entry{
+		Kind: Organization, ID: id, Name: named(before.Name, after.Name), Organization: id,
+		Diff: Compare(before, after),
+	}
 }
 
 // OfMember returns the entry of a change of a user's membership in an organization. Its object is the user.
@@ -183,7 +192,9 @@ func OfKey(owner dbsqlc.User, before, after dbsqlc.ApiKey) Entry {
 	for _, seen := range []string{"last_used_at", "user_agent", "address"} { // where it was used is no change
 		delete(diff, seen)
 	}
-	e := Entry{Kind: APIKey, ID: owner.ID, Name: name, Diff: diff, Fields: map[string]any{"key_id": named(before.ID, after.ID), "owner": owner.Username}}
+	e := Entry{Kind: APIKey, ID: owner.ID, Name: name, Diff: diff, Fields: map[string]any{
+		"key_id": named(before.ID, after.ID), "owner": owner.Username,
+	}}
 	return e
 }
 
@@ -194,8 +205,8 @@ func OfSSHKey(owner dbsqlc.User, before, after dbsqlc.UserSshKey) Entry {
 	return Entry{Kind: UserSSHKey, ID: either(before.ID, after.ID), Name: named(before.Name, after.Name), Diff: diff, Fields: map[string]any{"owner": owner.Username}}
 }
 
-// OfDevice returns the entry of a change of a user's device, which has the name of its region, if it has one. Its key is public, and readers recognize
-// a device by it.
+// OfDevice returns the entry of a change of a user's device, which has the name of its region, if it has one. Its key
+// is public, and readers recognize a device by it.
 func OfDevice(owner dbsqlc.User, before, after dbsqlc.UserDevice, region string) Entry {
 	diff := Compare(before, after)
 	for _, other := range []string{"last_used_at", "endpoint", "endpoint_at", "gateway", "proxy_id"} { // what the gateway saw is no change

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// maxPage is the most rows that one page contains, and defaultPage what it contains unless the client says otherwise.
+	// maxPage is the most rows that one page contains, and defaultPage what it contains unless the client says
+	// otherwise.
 	maxPage, defaultPage = 1000, 100
 	// countCap bounds how far rows are counted: a count of all rows would read all rows.
 	countCap = 10_000
@@ -48,7 +49,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/connectionlog/export", readConnections, s.exportConnections)
 }
 
-// search returns what the request's q selects among the rows that the actor may read. none reports that it selects nothing.
+// search returns what the request's q selects among the rows that the actor may read. none reports that it selects
+// nothing.
 func (s *Service) search(r *http.Request) (p dbsqlc.ListAuditLogsParams, none bool, err error) {
 	actor := httpapi.ActorFrom(r.Context())
 	extent, err := extentOf(actor, rbac.AuditLog)
@@ -64,7 +66,8 @@ func (s *Service) search(r *http.Request) (p dbsqlc.ListAuditLogsParams, none bo
 func extentOf(actor rbac.Actor, log rbac.Resource) (rbac.Extent, error) {
 	e := actor.Extent(log)
 	if !e.All && len(e.Organizations) == 0 {
-		return e, fault.New(fault.Forbidden, "You do not have permission to read this log.").WithDetail("This needs the role %s.", rbac.RoleAuditor)
+		return e, fault.New(fault.Forbidden, "You do not have permission to read this log.").
+			WithDetail("This needs the role %s.", rbac.RoleAuditor)
 	}
 	return e, nil
 }
@@ -100,8 +103,10 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("list audit log: %w", err)
 	}
 	count, err := s.db.CountAuditLogs(r.Context(), dbsqlc.CountAuditLogsParams{
-		OrganizationIds: p.OrganizationIds, UserIds: p.UserIds, Action: p.Action, ResourceType: p.ResourceType, ResourceID: p.ResourceID,
-		ResourceTarget: p.ResourceTarget, BuildReason: p.BuildReason, RequestID: p.RequestID, Since: p.Since, Until: p.Until, Bound: countCap,
+		OrganizationIds: p.OrganizationIds, UserIds: p.UserIds, Action: p.Action, ResourceType: p.ResourceType,
+		ResourceID:     p.ResourceID,
+		ResourceTarget: p.ResourceTarget, BuildReason: p.BuildReason, RequestID: p.RequestID, Since: p.Since,
+		Until: p.Until, Bound: countCap,
 	})
 	if err != nil {
 		return fmt.Errorf("count audit log: %w", err)
@@ -163,8 +168,8 @@ func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// writeLines answers with one JSON object per line, one page of them in memory. If next fails after the first page, it breaks
-// the connection, so that clients do not mistake a part for the whole.
+// writeLines answers with one JSON object per line, one page of them in memory. If next fails after the first page, it
+// breaks the connection, so that clients do not mistake a part for the whole.
 func writeLines[T any](w http.ResponseWriter, name string, next func() ([]T, error)) error {
 	page, err := next()
 	if err != nil {
@@ -200,7 +205,9 @@ func toJSON(row dbsqlc.ListAuditLogsRow) (sdk.AuditLog, error) {
 	}
 	out.IsDeleted = row.IsDeleted
 	if l.OrganizationID != nil && row.OrganizationName != nil {
-		out.Organization = &sdk.MinimalOrganization{ID: *l.OrganizationID, Name: *row.OrganizationName, DisplayName: *row.OrganizationDisplayName}
+		out.Organization = &sdk.MinimalOrganization{
+			ID: *l.OrganizationID, Name: *row.OrganizationName, DisplayName: *row.OrganizationDisplayName,
+		}
 	}
 	if l.UserID != nil && row.Username != nil {
 		out.User = userJSON(row)
@@ -210,8 +217,10 @@ func toJSON(row dbsqlc.ListAuditLogsRow) (sdk.AuditLog, error) {
 
 func userJSON(row dbsqlc.ListAuditLogsRow) *sdk.User {
 	u := &sdk.User{
-		ID: *row.AuditLog.UserID, Username: *row.Username, Name: *row.UserName, Email: *row.Email, CreatedAt: *row.UserCreatedAt, UpdatedAt: *row.UserUpdatedAt,
-		LastSeenAt: row.UserLastSeenAt, Status: sdk.UserStatus(*row.UserStatus), LoginType: sdk.LoginType(*row.LoginType),
+		ID: *row.AuditLog.UserID, Username: *row.Username, Name: *row.UserName, Email: *row.Email,
+		CreatedAt: *row.UserCreatedAt, UpdatedAt: *row.UserUpdatedAt,
+		LastSeenAt: row.UserLastSeenAt, Status: sdk.UserStatus(*row.UserStatus),
+		LoginType: sdk.LoginType(*row.LoginType),
 	}
 	for _, role := range row.Roles {
 		u.Roles = append(u.Roles, sdk.Role{Name: role})
@@ -222,8 +231,10 @@ func userJSON(row dbsqlc.ListAuditLogsRow) *sdk.User {
 // rowJSON returns what the row itself tells, without its difference.
 func rowJSON(l dbsqlc.AuditLog) sdk.AuditLog {
 	out := sdk.AuditLog{
-		ID: l.ID, Time: l.CreatedAt, IP: l.Ip, UserAgent: l.UserAgent, ResourceType: l.ResourceType, ResourceTarget: l.ResourceTarget,
-		Action: l.Action, StatusCode: int(l.StatusCode), AdditionalFields: l.AdditionalFields, Description: describe(l), ResourceLink: link(l), Actor: l.Actor,
+		ID: l.ID, Time: l.CreatedAt, IP: l.Ip, UserAgent: l.UserAgent, ResourceType: l.ResourceType,
+		ResourceTarget: l.ResourceTarget,
+		Action:         l.Action, StatusCode: int(l.StatusCode), AdditionalFields: l.AdditionalFields, Description: describe(l),
+		ResourceLink: link(l), Actor: l.Actor,
 	}
 	for _, id := range []struct {
 		from *uuid.UUID
@@ -238,7 +249,8 @@ func rowJSON(l dbsqlc.AuditLog) sdk.AuditLog {
 
 // past are the verbs of a description.
 var past = map[Action]string{
-	Create: "created", Write: "changed", Delete: "deleted", Start: "started", Stop: "stopped", Login: "signed in", Logout: "signed out", Cancel: "canceled", Transfer: "transferred",
+	Create: "created", Write: "changed", Delete: "deleted", Start: "started", Stop: "stopped", Login: "signed in",
+	Logout: "signed out", Cancel: "canceled", Transfer: "transferred",
 }
 
 // describe returns the row as a sentence.

@@ -16,8 +16,8 @@ import (
 // maxKeys is how many keys of a user are kept, the newest ones.
 const maxKeys = 1000
 
-// useKey notes in the transaction of a creation that the request's key was used for it. Of several rows of a request it is the first of the
-// kind that the route declares.
+// useKey notes in the transaction of a creation that the request's key was used for it. Of several rows of a request it
+// is the first of the kind that the route declares.
 func useKey(ctx context.Context, q *dbsqlc.Queries, kind string, e Entry) error {
 	key, trail := httpapi.KeyOf(ctx), httpapi.TrailOf(ctx)
 	if key == nil || trail == nil || trail.Declared().Kind != kind || e.Status >= http.StatusBadRequest {

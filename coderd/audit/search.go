@@ -21,9 +21,11 @@ var keys = []string{
 	"resource_type", "resource_id", "resource_target", "action", "username", "email", "date_from", "date_to", "build_reason", "organization", "request_id",
 }
 
-// parse turns a search such as "action:delete username:ann" into parameters. Free text is an object's name. none reports that
-// the search names a user or an organization that does not exist.
-func parse(ctx context.Context, db *database.DB, actor rbac.Actor, q string) (p dbsqlc.ListAuditLogsParams, none bool, err error) {
+// parse turns a search such as "action:delete username:ann" into parameters. Free text is an object's name. none
+// reports that the search names a user or an organization that does not exist.
+func parse(
+	ctx context.Context, db *database.DB, actor rbac.Actor, q string,
+) (p dbsqlc.ListAuditLogsParams, none bool, err error) {
 	terms, err := httpapi.ParseSearch(q, keys...)
 	if err != nil {
 		return p, false, err
@@ -56,7 +58,9 @@ func parse(ctx context.Context, db *database.DB, actor rbac.Actor, q string) (p 
 }
 
 // userTerms returns the users whom all of the terms name: nil if there is no such term, empty if there is no such user.
-func userTerms(ctx context.Context, db *database.DB, actor rbac.Actor, terms map[string]string, keys ...string) ([]uuid.UUID, error) {
+func userTerms(
+	ctx context.Context, db *database.DB, actor rbac.Actor, terms map[string]string, keys ...string,
+) ([]uuid.UUID, error) {
 	var all []uuid.UUID
 	for _, key := range keys {
 		reference, ok := terms[key]
@@ -123,7 +127,8 @@ func timeTerm(terms map[string]string, key string, day time.Duration) (*time.Tim
 	if err == nil {
 		at = at.Add(day)
 	} else if at, err = time.Parse(time.RFC3339, text); err != nil {
-		return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": must be a day (2006-01-02) or an RFC 3339 time, in UTC")
+		return nil, fault.New(fault.Invalid, "The search is invalid.").
+			WithField("q", key+": must be a day (2006-01-02) or an RFC 3339 time, in UTC")
 	}
 	return &at, nil
 }

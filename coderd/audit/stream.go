@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// lookback is how far a stream looks back after it may have missed a row. A transaction is shorter, so a row of the time before
-	// was seen when it was announced.
+	// lookback is how far a stream looks back after it may have missed a row. A transaction is shorter, so a row of the
+	// time before was seen when it was announced.
 	lookback = 2 * time.Minute
 	// streamQueue bounds the rows that wait to be read. When it is full, the stream looks back instead.
 	streamQueue = 1024
@@ -33,10 +33,13 @@ type stream struct {
 	seen  map[uuid.UUID]time.Time // rows that were written within the lookback, with their times
 }
 
-// Follow prepares a stream of the log to w: every row that any server of this database, or a command on its host, writes from
-// now on becomes one JSON object on a line, in the form of the API. The caller runs the returned function, which blocks until
-// ctx ends. A row is written at least once while the stream runs; a restart of the server can lose rows, which an export has.
-func (s *Service) Follow(ctx context.Context, changes pubsub.PubSub, w io.Writer, log *slog.Logger) (run func(), err error) {
+// Follow prepares a stream of the log to w: every row that any server of this database, or a command on its host,
+// writes from now on becomes one JSON object on a line, in the form of the API. The caller runs the returned function,
+// which blocks until ctx ends. A row is written at least once while the stream runs; a restart of the server can lose
+// rows, which an export has.
+func (s *Service) Follow(
+	ctx context.Context, changes pubsub.PubSub, w io.Writer, log *slog.Logger,
+) (run func(), err error) {
 	st := &stream{Service: s, out: w, log: log, since: time.Now().Add(-lookback), seen: map[uuid.UUID]time.Time{}}
 	ids := make(chan uuid.UUID, streamQueue)
 	stop := changes.Subscribe("audit", func(payload string) {

@@ -1,8 +1,9 @@
-// Package backup writes the contents of a server's database into a file, and restores them. It knows tables and columns as PostgreSQL
-// describes them, and nothing of what they mean.
+// Package backup writes the contents of a server's database into a file, and restores them. It knows tables and columns
+// as PostgreSQL describes them, and nothing of what they mean.
 //
-// A file contains all rows at one moment, and the numbers of the migrations that made the tables. Restoring applies the same migrations,
-// so a file depends on no program of PostgreSQL and on no version of it. The state key is never in the file.
+// A file contains all rows at one moment, and the numbers of the migrations that made the tables. Restoring applies the
+// same migrations, so a file depends on no program of PostgreSQL and on no version of it. The state key is never in the
+// file.
 //
 //	codermesh backup 1\n
 //	gzip:
@@ -12,8 +13,8 @@
 //	  {"end":true}\n
 //	SHA-256 of everything before it, 32 bytes
 //
-// The checksum finds damage, not forgery: an attacker who can write to the file can change what is restored. Names in a file are only used if the schema
-// has them.
+// The checksum finds damage, not forgery: an attacker who can write to the file can change what is restored. Names in a
+// file are only used if the schema has them.
 package backup
 
 import (
@@ -141,7 +142,8 @@ type File struct {
 	size int64 // without the checksum
 }
 
-// Check reads a whole file, of a size in bytes, and returns a fault, Invalid, if it is not a complete and undamaged backup.
+// Check reads a whole file, of a size in bytes, and returns a fault, Invalid, if it is not a complete and undamaged
+// backup.
 func Check(r io.ReaderAt, size int64) (*File, error) {
 	start := make([]byte, min(size, int64(len(magic))))
 	if _, err := r.ReadAt(start, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -172,7 +174,8 @@ func Check(r io.ReaderAt, size int64) (*File, error) {
 }
 
 func refuse(text string) error {
-	return fault.New(fault.Invalid, "%s", text).WithDetail("Copy it again from where it is kept, or use another backup. Nothing was changed.")
+	return fault.New(fault.Invalid, "%s", text).
+		WithDetail("Copy it again from where it is kept, or use another backup. Nothing was changed.")
 }
 
 // read calls fn for each table. What fn leaves of the rows is skipped.
@@ -209,7 +212,8 @@ func (f *File) read(fn func(t table, rows io.Reader) error) error {
 }
 
 func broken(err error) error {
-	return fault.New(fault.Invalid, "The backup is damaged: %w", err).WithDetail("Use another backup. Nothing was changed.")
+	return fault.New(fault.Invalid, "The backup is damaged: %w", err).
+		WithDetail("Use another backup. Nothing was changed.")
 }
 
 // readLine decodes a line of JSON. It fails for lines that do not fit into the reader's buffer.

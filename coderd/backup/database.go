@@ -21,10 +21,12 @@ import (
 // staging is the PostgreSQL schema in which a backup is restored before it takes the place of the current tables.
 const staging = "codermesh_restore"
 
-// own are tables that belong to a running database and not to a backup: goose writes its table itself, and servers enter themselves.
+// own are tables that belong to a running database and not to a backup: goose writes its table itself, and servers
+// enter themselves.
 var own = []string{"goose_db_version", "servers"}
 
-// Write writes the database into w. Servers may run meanwhile: all rows are those of one snapshot. It returns the backup's description.
+// Write writes the database into w. Servers may run meanwhile: all rows are those of one snapshot. It returns the
+// backup's description.
 func Write(ctx context.Context, source database.Source, w io.Writer) (h Header, err error) {
 	conn, err := source.Connect(ctx, "codermesh backup", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -90,7 +92,8 @@ func (t table) target(schema string) string {
 	return name.Sanitize() + " (" + strings.Join(columns, ", ") + ")"
 }
 
-// describe returns the tables of a PostgreSQL schema, by default the current one, with the columns that are stored and not computed.
+// describe returns the tables of a PostgreSQL schema, by default the current one, with the columns that are stored and
+// not computed.
 func describe(ctx context.Context, tx pgx.Tx, schema string) ([]table, error) {
 	rows, err := tx.Query(ctx, `SELECT c.relname::text, array_agg(a.attname::text ORDER BY a.attnum)
 		FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
@@ -135,9 +138,10 @@ func sequences(ctx context.Context, tx pgx.Tx) ([]sequence, error) {
 	return found, nil
 }
 
-// Restore makes the database equal to the backup, or leaves it as it is. No server may run. A database that holds data is refused unless
-// overwrite is set, and one that holds only tables of another program always. Overwriting drops all that the PostgreSQL schema holds, because the server
-// that filled it may have been of a newer release, whose tables this program does not know.
+// Restore makes the database equal to the backup, or leaves it as it is. No server may run. A database that holds data
+// is refused unless overwrite is set, and one that holds only tables of another program always. Overwriting drops all
+// that the PostgreSQL schema holds, because the server that filled it may have been of a newer release, whose tables
+// this program does not know.
 func Restore(ctx context.Context, source database.Source, f *File, overwrite bool) (err error) {
 	if err := database.CheckMigrations(f.Header.Migrations); err != nil {
 		return err
@@ -273,8 +277,8 @@ func execAll(ctx context.Context, tx pgx.Tx, statements []string) error {
 	return nil
 }
 
-// swap drops what the current schema holds and moves the contents of the staging schema there, so that the schema keeps its owner and its grants.
-// What extensions made stays.
+// swap drops what the current schema holds and moves the contents of the staging schema there, so that the schema keeps
+// its owner and its grants. What extensions made stays.
 const swap = `DO $$
 DECLARE
 	target text;

@@ -1,4 +1,5 @@
-// Package certcache keeps what the servers of a deployment get from a certificate authority in their database. Package acme gets it.
+// Package certcache keeps what the servers of a deployment get from a certificate authority in their database. Package
+// acme gets it.
 package certcache
 
 import (
@@ -12,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/certs/acme"
 )
 
-// Sealed keeps ACME's data in the database, for all servers of the deployment. The data is encrypted, since it contains keys.
+// Sealed keeps ACME's data in the database, for all servers of the deployment. The data is encrypted, since it contains
+// keys.
 type Sealed struct {
 	DB     *database.DB
 	Keys   *keyring.Ring
@@ -38,7 +40,9 @@ func (c Sealed) Get(ctx context.Context, name string) ([]byte, error) {
 
 // Put implements acme.Cache.
 func (c Sealed) Put(ctx context.Context, name string, value []byte) error {
-	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{Name: name, Value: c.Keys.SealSecret(keyring.ACMEPlace(name), value)}); err != nil {
+	if err := c.DB.PutACMEData(ctx, dbsqlc.PutACMEDataParams{
+		Name: name, Value: c.Keys.SealSecret(keyring.ACMEPlace(name), value),
+	}); err != nil {
 		return fmt.Errorf("store ACME data: %w", err)
 	}
 	return nil

@@ -8,9 +8,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Altered yields a copy of a message for each of its fields, and for each field of the messages in it, with another value of that field. The
-// name is that of the message's type and the field: App.url. The first message of a type stands for all of them. If the example has no
-// message of a type, the copy for the field of that type is unaltered. others has values of fields that do not take every text.
+// Altered yields a copy of a message for each of its fields, and for each field of the messages in it, with another
+// value of that field. The name is that of the message's type and the field: App.url. The first message of a type
+// stands for all of them. If the example has no message of a type, the copy for the field of that type is unaltered.
+// others has values of fields that do not take every text.
 func Altered[M proto.Message](example M, others map[string]string) iter.Seq2[string, M] {
 	found := map[protoreflect.FullName]bool{} // types of messages
 	var paths [][]protoreflect.FieldDescriptor

@@ -1,14 +1,14 @@
-// Package coderdtest is the harness of the server's tests: a whole server as coderd.New wires it, with its own PostgreSQL
-// database, users by role, clients for each, templates, workspaces, builds and agents, and a provisioner that does what the
-// test tells it.
+// Package coderdtest is the harness of the server's tests: a whole server as coderd.New wires it, with its own
+// PostgreSQL database, users by role, clients for each, templates, workspaces, builds and agents, and a provisioner
+// that does what the test tells it.
 //
 //	s := coderdtest.New(t)
 //	template := s.Template("docker", nil)
 //	ws, agent := s.Running("ann", "dev", template.ID)
 //	_, err := s.As("bob").Workspace(t.Context(), ws.ID) // not found
 //
-// New answers requests and hands out jobs, without background work. Start runs everything that `coder server` runs, including
-// the mesh.
+// New answers requests and hands out jobs, without background work. Start runs everything that `coder server` runs,
+// including the mesh.
 //
 // It is for black-box tests (package foo_test), because it imports every service.
 package coderdtest
@@ -146,7 +146,8 @@ func assemble(t testing.TB, edit []func(*coderd.Options)) (*Server, net.Listener
 	s.URL = &url.URL{Scheme: "http", Host: listener.Addr().String()}
 	opts := coderd.Options{
 		Logger: s.Log, DB: traced(t, dbtest.New(t), s.Queries), AccessURL: s.URL, HTTP: listener,
-		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, SetupCode: SetupCode, TrustedHosts: []string{"example.com"} /* httptest's */, States: s.States, StrictAudit: true,
+		STUNAddress: "off", CacheDir: t.TempDir(), StateDir: t.TempDir(), ProvisionerPSK: PSK, SetupCode: SetupCode,
+		TrustedHosts: []string{"example.com"} /* httptest's */, States: s.States, StrictAudit: true,
 		Evaluate: func(_ context.Context, q templates.Question) (templates.Answer, error) {
 			if s.Evaluate == nil {
 				return templates.Answer{Unknown: true}, nil
@@ -279,7 +280,9 @@ func (s *Server) With(token secret.Token) *sdk.Client {
 func (s *Rows) Serve(service interface{ Routes(*httpapi.Mux) }) *url.URL {
 	s.T.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	mux := httpapi.NewMux(httpapi.Options{Logger: logger, Authenticate: users.New(users.Options{DB: s.DB, Logger: logger}).Authenticate})
+	mux := httpapi.NewMux(httpapi.Options{Logger: logger, Authenticate: users.New(users.Options{
+		DB: s.DB, Logger: logger,
+	}).Authenticate})
 	service.Routes(mux)
 	server := httptest.NewServer(mux)
 	s.T.Cleanup(func() {

@@ -5,8 +5,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
 )
 
-// GitHub is an edit for New: the server has a login with GitHub, called "github". Tests cannot complete that login; they
-// link accounts with ExternalAuth.Link.
+// GitHub is an edit for New: the server has a login with GitHub, called "github". Tests cannot complete that login;
+// they link accounts with ExternalAuth.Link.
 func GitHub(opts *coderd.Options) {
 	const prefix, away = "CODER_EXTERNAL_AUTH_0_", "http://127.0.0.1:1"
 	providers, err := extauth.ParseEnv([]string{

@@ -135,8 +135,8 @@ func (m *Member) Serve(port uint16, handle func(net.Conn)) {
 // Echo sends back what it receives.
 func Echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 
-// ProvisionerHeader returns the header that a provisioner joins with: its name, and its credentials and tags as alternating
-// keys and values.
+// ProvisionerHeader returns the header that a provisioner joins with: its name, and its credentials and tags as
+// alternating keys and values.
 func ProvisionerHeader(name string, pairs ...string) http.Header {
 	h := http.Header{sdk.ProvisionerNameHeader: {name}}
 	for i := 0; i < len(pairs); i += 2 {
@@ -151,8 +151,11 @@ func (s *Server) JoinProvisioner(header http.Header) (*provisionerd.Participant,
 	s.T.Helper()
 	exec := &echo.Executor{}
 	d, err := provisionerd.Join(provisionerd.RunOptions{
-		Options: provisionerd.Options{Logger: slog.New(slog.DiscardHandler), Name: header.Get(sdk.ProvisionerNameHeader), StateDir: s.T.TempDir(), Executor: exec},
-		URL:     s.URL, Header: func(context.Context) (http.Header, error) { return header.Clone(), nil },
+		Options: provisionerd.Options{
+			Logger: slog.New(slog.DiscardHandler), Name: header.Get(sdk.ProvisionerNameHeader), StateDir: s.T.TempDir(),
+			Executor: exec,
+		},
+		URL: s.URL, Header: func(context.Context) (http.Header, error) { return header.Clone(), nil },
 	})
 	if err != nil {
 		s.T.Fatal(err)
@@ -175,9 +178,11 @@ func (s *Server) JoinProvisioner(header http.Header) (*provisionerd.Participant,
 	}
 }
 
-// RunningAgent creates a workspace whose first build keeps running, and joins its agent. edit may change the agent that the
-// build describes.
-func (s *Server) RunningAgent(owner, name string, template uuid.UUID, edit func(*provisionerpb.Agent)) (workspace, agent uuid.UUID, m *Member) {
+// RunningAgent creates a workspace whose first build keeps running, and joins its agent. edit may change the agent that
+// the build describes.
+func (s *Server) RunningAgent(
+	owner, name string, template uuid.UUID, edit func(*provisionerpb.Agent),
+) (workspace, agent uuid.UUID, m *Member) {
 	s.T.Helper()
 	workspace, agent = s.Workspace(owner, name, template).ID, uuid.New()
 	resource := Resource(agent)

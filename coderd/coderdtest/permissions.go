@@ -18,8 +18,8 @@ type TB interface {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// CheckPermissions fails unless the public routes of a mux are exactly the named patterns, and every other one refuses a request without
-// a token.
+// CheckPermissions fails unless the public routes of a mux are exactly the named patterns, and every other one refuses
+// a request without a token.
 func CheckPermissions(t TB, m *httpapi.Mux, public ...string) {
 	t.Helper()
 	registered := map[string]bool{}

@@ -52,13 +52,22 @@ func (s *Server) joinDaemon(id uuid.UUID) *Daemon {
 	t := s.T
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle(s.Jobs.RPCHandler(func(netip.Addr) (jobs.Daemon, bool) { return jobs.Daemon{ID: id, Name: "test"}, true }))
+	mux.Handle(s.Jobs.RPCHandler(func(netip.Addr) (jobs.Daemon, bool) {
+		return jobs.Daemon{
+			ID: id, Name: "test",
+		}, true
+	}))
 	url := ServeRPC(t, mux)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	d := &Daemon{t: t, id: id, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64), cancel: cancel}
+	d := &Daemon{
+		t: t, id: id, offers: make(chan *provisionerpb.Offer, 64), acks: make(chan *provisionerpb.Ack, 64),
+		cancel: cancel,
+	}
 	client := RPCClient(t, new(net.Dialer).DialContext)
 	d.stream = provisionerpbconnect.NewProvisionerServiceClient(client, url).Session(ctx)
-	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{ProtocolVersion: 2, Version: "test"}}})
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Hello{Hello: &provisionerpb.Hello{
+		ProtocolVersion: 2, Version: "test",
+	}}})
 	welcomed := make(chan struct{})
 	d.reader.Go(func() {
 		for {
@@ -118,14 +127,18 @@ type Job struct {
 
 // Ready offers a slot for a job, for jobs that end before the daemon gets them.
 func (d *Daemon) Ready() {
-	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: 1}}})
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{
+		Slots: 1,
+	}}})
 }
 
 // Next accepts the next available job.
 func (d *Daemon) Next() *Job {
 	d.t.Helper()
 	offer := d.Ignore()
-	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{JobId: offer.GetJobId(), Epoch: offer.GetEpoch()}}})
+	d.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Accept{Accept: &provisionerpb.Accept{
+		JobId: offer.GetJobId(), Epoch: offer.GetEpoch(),
+	}}})
 	return &Job{Offer: offer, daemon: d}
 }
 
@@ -161,7 +174,9 @@ func (j *Job) event(e *provisionerpb.Event) {
 // Checkpoint reports a state.
 func (j *Job) Checkpoint(state string) {
 	j.daemon.t.Helper()
-	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{State: []byte(state)}}})
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Checkpoint{Checkpoint: &provisionerpb.Checkpoint{
+		State: []byte(state),
+	}}})
 }
 
 // Changes reports which changes the job has begun or ended.
@@ -173,7 +188,9 @@ func (j *Job) Changes(changes ...*provisionerpb.Change) {
 // Resources reports what exists before the job ends.
 func (j *Job) Resources(resources ...*provisionerpb.Resource) {
 	j.daemon.t.Helper()
-	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{Resources: resources}}})
+	j.event(&provisionerpb.Event{Event: &provisionerpb.Event_Resources{Resources: &provisionerpb.Resources{
+		Resources: resources,
+	}}})
 }
 
 // Finish ends the job.
@@ -188,13 +205,16 @@ func Token(agent uuid.UUID) secret.Token { return secret.Token("token of " + age
 // Resource returns a resource with one agent.
 func Resource(agent uuid.UUID) *provisionerpb.Resource {
 	return &provisionerpb.Resource{Type: "terraform_data", Name: "dev", DailyCost: 2, Agents: []*provisionerpb.Agent{{
-		Id: agent[:], Name: "main", Token: Token(agent).Reveal(), Os: "linux", Arch: "amd64", ConnectionTimeoutSeconds: 120,
-		Scripts: []*provisionerpb.Script{{DisplayName: "Startup Script", Script: "true", RunOnStart: true}},
-		Apps:    []*provisionerpb.App{{Slug: "code", Url: "http://localhost:1"}},
+		Id: agent[:], Name: "main", Token: Token(agent).Reveal(), Os: "linux", Arch: "amd64",
+		ConnectionTimeoutSeconds: 120,
+		Scripts:                  []*provisionerpb.Script{{DisplayName: "Startup Script", Script: "true", RunOnStart: true}},
+		Apps:                     []*provisionerpb.App{{Slug: "code", Url: "http://localhost:1"}},
 	}}}
 }
 
 // Built returns the result of a successful build.
 func Built(state string, resources ...*provisionerpb.Resource) *provisionerpb.Result {
-	return &provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{State: []byte(state), Resources: resources}}}
+	return &provisionerpb.Result{Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
+		State: []byte(state), Resources: resources,
+	}}}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
-// The functions in this file write rows without a provisioner and without the services above the one under test: a job has
-// the status that the test gives it.
+// The functions in this file write rows without a provisioner and without the services above the one under test: a job
+// has the status that the test gives it.
 
 // Counts is a check for testwait.Until: a query returns the number n.
 func (s *Rows) Counts(n int, sql string, args ...any) func() error {

@@ -14,9 +14,10 @@ type Size struct {
 	Logged            int // rows of the audit log, and of the connection log
 }
 
-// Seed writes the rows of a deployment that has run for a long time, by SQL and without triggers, and updates PostgreSQL's
-// statistics, so that it plans queries as in production. Users are called user1, user2, …; workspace n is called ws<n> and belongs to
-// user <n modulo Users>. Workspaces have a template of 20 and an agent each; one of 50 is shared with user1.
+// Seed writes the rows of a deployment that has run for a long time, by SQL and without triggers, and updates
+// PostgreSQL's statistics, so that it plans queries as in production. Users are called user1, user2, …; workspace n is
+// called ws<n> and belongs to user <n modulo Users>. Workspaces have a template of 20 and an agent each; one of 50 is
+// shared with user1.
 func (s *Rows) Seed(n Size) {
 	s.T.Helper()
 	file := s.File("tom")
@@ -53,7 +54,8 @@ func (s *Rows) Seed(n Size) {
 		FROM generate_series(1, $2::int) n`, s.Org, n.Workspaces, n.Users, each)
 	run(`INSERT INTO workspace_policy (workspace_id, look_at) SELECT id, 'infinity' FROM workspaces`)
 	run(`INSERT INTO provisioner_daemons (id, organization_id, name, built_in, tags) VALUES (pg_temp.id('daemon', 1), $1, 'seeded', true, '{"scope": "organization", "owner": ""}')`, s.Org)
-	// Build b is number 1 + (b-1) % each of workspace 1 + (b-1) / each; the last one of workspace n has the number n * each.
+	// Build b is number 1 + (b-1) % each of workspace 1 + (b-1) / each; the last one of workspace n has the number n *
+	// each.
 	run(`INSERT INTO provisioner_jobs (id, organization_id, initiator_id, kind, file_id, tags, status, created_at, started_at, completed_at, worker_id, epoch, log_length)
 		SELECT pg_temp.id('job', b), $1, pg_temp.id('user', 1 + (1 + (b - 1) / $4::int) % $5::int), 'workspace_build', $2, '{"scope": "organization", "owner": ""}',
 			'succeeded', at, at, at + interval '8 seconds', pg_temp.id('daemon', 1), 1, 100

@@ -19,11 +19,13 @@ func (s *Rows) File(owner string) (id uuid.UUID) {
 	return id
 }
 
-// Version makes tom upload and import a version of a template; nil creates a new one. found is what the import finds in it.
+// Version makes tom upload and import a version of a template; nil creates a new one. found is what the import finds in
+// it.
 func (s *Server) Version(template *uuid.UUID, found *provisionerpb.ImportResult) sdk.TemplateVersion {
 	s.T.Helper()
 	v, err := s.As("tom").CreateTemplateVersion(s.T.Context(), sdk.DefaultOrganization, sdk.CreateTemplateVersionRequest{
-		TemplateID: template, StorageMethod: sdk.StorageFile, FileID: s.File("tom"), Provisioner: sdk.ProvisionerTerraform,
+		TemplateID: template, StorageMethod: sdk.StorageFile, FileID: s.File("tom"),
+		Provisioner: sdk.ProvisionerTerraform,
 	})
 	if err != nil {
 		s.T.Fatal(err)
@@ -53,7 +55,9 @@ func (s *Server) Template(name string, found *provisionerpb.ImportResult) sdk.Te
 // Workspace creates a workspace whose first build has not run yet.
 func (s *Server) Workspace(owner, name string, template uuid.UUID, values ...sdk.ParameterValue) sdk.Workspace {
 	s.T.Helper()
-	ws, err := s.As(owner).CreateWorkspace(s.T.Context(), sdk.Me, sdk.CreateWorkspaceRequest{TemplateID: template, Name: name, RichParameterValues: values})
+	ws, err := s.As(owner).CreateWorkspace(s.T.Context(), sdk.Me, sdk.CreateWorkspaceRequest{
+		TemplateID: template, Name: name, RichParameterValues: values,
+	})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -96,9 +100,13 @@ func (s *Server) Ended(id uuid.UUID) func() error {
 }
 
 // Build creates a build that has not run yet.
-func (s *Server) Build(owner string, workspace uuid.UUID, transition sdk.Transition, values ...sdk.ParameterValue) sdk.WorkspaceBuild {
+func (s *Server) Build(
+	owner string, workspace uuid.UUID, transition sdk.Transition, values ...sdk.ParameterValue,
+) sdk.WorkspaceBuild {
 	s.T.Helper()
-	b, err := s.As(owner).CreateBuild(s.T.Context(), workspace, sdk.CreateBuildRequest{Transition: transition, RichParameterValues: values})
+	b, err := s.As(owner).CreateBuild(s.T.Context(), workspace, sdk.CreateBuildRequest{
+		Transition: transition, RichParameterValues: values,
+	})
 	if err != nil {
 		s.T.Fatal(err)
 	}

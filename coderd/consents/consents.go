@@ -2,33 +2,36 @@
 //
 // # What depends on a consent
 //
-// A template and its administrators can read everything that its builds and its agents get. A workspace therefore gets the credentials of
-// its owner only if the owner has started a workspace of that template with their own hands. Credentials are
+// A template and its administrators can read everything that its builds and its agents get. A workspace therefore gets
+// the credentials of its owner only if the owner has started a workspace of that template with their own hands.
+// Credentials are
 //
 //   - in a build: the owner's session token, access token of the OpenID Connect sign-in, private SSH key, and external logins;
 //   - at an agent: the owner's secrets, private SSH key, and external logins.
 //
-// Without the consent, a build runs as if the owner had none of them, says so in its log and is marked (credentials_withheld), and the agent's
-// RPCs refuse. Name, email address, groups, roles and public SSH key are not credentials: every template may read them. Imports and dry runs
-// never get credentials, not even the requester's own.
+// Without the consent, a build runs as if the owner had none of them, says so in its log and is marked
+// (credentials_withheld), and the agent's RPCs refuse. Name, email address, groups, roles and public SSH key are not
+// credentials: every template may read them. Imports and dry runs never get credentials, not even the requester's own.
 //
 // # When a consent is given
 //
-// A consent belongs to a user and a template, and covers all versions of the template. The user gives it by a request that creates, claims, starts,
-// restarts or updates one of their own workspaces, if the request carries a session or a token of their own with the scope workspace:start. These
-// give none:
+// A consent belongs to a user and a template, and covers all versions of the template. The user gives it by a request
+// that creates, claims, starts, restarts or updates one of their own workspaces, if the request carries a session or a
+// token of their own with the scope workspace:start. These give none:
 //
 //   - a request by another user, whatever their roles: an administrator, or a user with whom the workspace is shared;
 //   - a token that a workspace was given, because its template can read it and would consent for its owner;
 //   - what the server does for the user: autostart, and the second half of a restart.
 //
-// Once given, a consent holds for all builds of all of the user's workspaces of the template, whatever starts them, until the user revokes
-// it or the template or the account is deleted. A service account gives its consents with its own tokens, like every other account.
+// Once given, a consent holds for all builds of all of the user's workspaces of the template, whatever starts them,
+// until the user revokes it or the template or the account is deleted. A service account gives its consents with its
+// own tokens, like every other account.
 //
 // # Revocation
 //
-// Revoking ends the sessions that the template's workspaces were given and makes running agents drop the user's secrets. RPCs of agents read the
-// consent in each call. What a template has already read and stored elsewhere, Terraform's state included, cannot be taken back.
+// Revoking ends the sessions that the template's workspaces were given and makes running agents drop the user's
+// secrets. RPCs of agents read the consent in each call. What a template has already read and stored elsewhere,
+// Terraform's state included, cannot be taken back.
 //
 // The package must not know how builds and agents use a consent.
 package consents
@@ -69,7 +72,8 @@ func New(opts Options) *Service { return &Service{opts} }
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const consents = "/api/v2/users/{user}/template-consents"
 	mux.Handle("GET "+consents, rbac.Needs(rbac.Read, rbac.TemplateConsent), s.list)
-	mux.Handle("DELETE "+consents+"/{template}", rbac.Needs(rbac.Delete, rbac.TemplateConsent), s.revoke, audit.On(audit.Delete, audit.TemplateConsent))
+	mux.Handle("DELETE "+consents+"/{template}", rbac.Needs(rbac.Delete, rbac.TemplateConsent), s.revoke,
+		audit.On(audit.Delete, audit.TemplateConsent))
 }
 
 // ByHand reports whether a request of the actor for a workspace of owner gives owner's consent.
@@ -77,8 +81,8 @@ func ByHand(actor rbac.Actor, owner uuid.UUID) bool {
 	return actor.UserID == owner && !actor.FromWorkspace && actor.InScope("workspace:start") == nil
 }
 
-// Hold reports whether a user consents to a template. A consent that exists cannot be revoked until the transaction ends: the revocation also ends the
-// session that the transaction may create.
+// Hold reports whether a user consents to a template. A consent that exists cannot be revoked until the transaction
+// ends: the revocation also ends the session that the transaction may create.
 func Hold(ctx context.Context, q *dbsqlc.Queries, user, template uuid.UUID) (bool, error) {
 	held, err := q.HoldTemplateConsent(ctx, dbsqlc.HoldTemplateConsentParams{UserID: user, TemplateID: template})
 	if err != nil {
@@ -102,17 +106,22 @@ func Give(ctx context.Context, q *dbsqlc.Queries, user, template uuid.UUID) erro
 	return record(ctx, q, audit.Create, user, template)
 }
 
-// withdraw ends a user's consent to a template, and what the template's workspaces hold of the user. It reports whether there was a consent.
+// withdraw ends a user's consent to a template, and what the template's workspaces hold of the user. It reports whether
+// there was a consent.
 func withdraw(ctx context.Context, q *dbsqlc.Queries, user, template uuid.UUID) (bool, error) {
 	n, err := q.DeleteTemplateConsent(ctx, dbsqlc.DeleteTemplateConsentParams{UserID: user, TemplateID: template})
 	if err != nil || n == 0 {
 		return false, err
 	}
 	// A build that was offered meanwhile has held the consent until it had stored its session.
-	if err := q.DeleteTemplateWorkspaceKeys(ctx, dbsqlc.DeleteTemplateWorkspaceKeysParams{UserID: user, TemplateID: template}); err != nil {
+	if err := q.DeleteTemplateWorkspaceKeys(ctx, dbsqlc.DeleteTemplateWorkspaceKeysParams{
+		UserID: user, TemplateID: template,
+	}); err != nil {
 		return true, fmt.Errorf("end sessions of workspaces: %w", err)
 	}
-	marked, err := q.WithholdFromWorkspaces(ctx, dbsqlc.WithholdFromWorkspacesParams{OwnerID: user, TemplateID: template})
+	marked, err := q.WithholdFromWorkspaces(ctx, dbsqlc.WithholdFromWorkspacesParams{
+		OwnerID: user, TemplateID: template,
+	})
 	if err != nil {
 		return true, fmt.Errorf("mark builds: %w", err)
 	}
@@ -138,6 +147,7 @@ func record(ctx context.Context, q *dbsqlc.Queries, action audit.Action, user, t
 		return fmt.Errorf("read user's name: %w", err)
 	}
 	return audit.Record(ctx, q, audit.Entry{
-		Action: action, Kind: audit.TemplateConsent, ID: t.ID, Name: t.Name, Organization: t.OrganizationID, Fields: map[string]any{"user_id": user, "username": name},
+		Action: action, Kind: audit.TemplateConsent, ID: t.ID, Name: t.Name, Organization: t.OrganizationID,
+		Fields: map[string]any{"user_id": user, "username": name},
 	})
 }

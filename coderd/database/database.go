@@ -1,5 +1,5 @@
-// Package database owns the connection to PostgreSQL, the only store: opening it, its schema, transactions, and the errors of a
-// lost or full database. The queries are generated into dbsqlc. It knows no feature and no HTTP.
+// Package database owns the connection to PostgreSQL, the only store: opening it, its schema, transactions, and the
+// errors of a lost or full database. The queries are generated into dbsqlc. It knows no feature and no HTTP.
 package database
 
 import (
@@ -40,12 +40,13 @@ var limits = map[string]string{
 	"lock_timeout":                        "15s",
 	"idle_in_transaction_session_timeout": "60s",
 	"timezone":                            "UTC",
-	// Databases are in memory or on disks that seek fast: a page of a list is read by an index, not by a scan of the table.
+	// Databases are in memory or on disks that seek fast: a page of a list is read by an index, not by a scan of the
+	// table.
 	"random_page_cost": "1.1",
 }
 
-// DB is an open database. Each of its queries runs separately in the pool; InTx groups them. Safe for concurrent use. While
-// PostgreSQL is unreachable every call returns a fault.Unavailable, and when it is back they work again.
+// DB is an open database. Each of its queries runs separately in the pool; InTx groups them. Safe for concurrent use.
+// While PostgreSQL is unreachable every call returns a fault.Unavailable, and when it is back they work again.
 type DB struct {
 	*dbsqlc.Queries
 	Pool *pgxpool.Pool
@@ -59,8 +60,9 @@ func Open(ctx context.Context, url string, logger *slog.Logger) (*DB, error) {
 	return Source{URL: url}.Open(ctx, logger)
 }
 
-// Open connects, waiting up to a minute for a database that is starting, checks its version and brings its schema up to date.
-// Several processes may call it concurrently. Errors that an operator can act on are faults. Close the DB after use.
+// Open connects, waiting up to a minute for a database that is starting, checks its version and brings its schema up to
+// date. Several processes may call it concurrently. Errors that an operator can act on are faults. Close the DB after
+// use.
 func (s Source) Open(ctx context.Context, logger *slog.Logger) (*DB, error) {
 	cfg, err := s.config()
 	if err != nil {
@@ -97,8 +99,8 @@ func (s Source) Open(ctx context.Context, logger *slog.Logger) (*DB, error) {
 	return db, nil
 }
 
-// patience returns how long to wait for the answer to a statement that PostgreSQL ends after timeout. It is a little longer, so that
-// it ends only what has no answer at all: the connection leads nowhere, or none is free.
+// patience returns how long to wait for the answer to a statement that PostgreSQL ends after timeout. It is a little
+// longer, so that it ends only what has no answer at all: the connection leads nowhere, or none is free.
 func patience(timeout time.Duration) time.Duration {
 	if timeout == 0 {
 		return 0
@@ -112,7 +114,8 @@ func (db *DB) Close() { db.Pool.Close() }
 // Ping checks that PostgreSQL responds.
 func (db *DB) Ping(ctx context.Context) error { return translate(ctx, db.Pool.Ping(ctx)) }
 
-// Dial opens a connection outside the pool, for a caller that keeps it, such as a listener. No statement timeout bounds it.
+// Dial opens a connection outside the pool, for a caller that keeps it, such as a listener. No statement timeout bounds
+// it.
 func (db *DB) Dial(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := db.source.connect(ctx, patient(db.Pool.Config().ConnConfig))
 	return conn, translate(ctx, err)
@@ -169,8 +172,9 @@ func (s Source) awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slo
 		}
 		if ctx.Err() == nil && permanent(err) {
 			return nil, &fault.Error{
-				Code: fault.Invalid, Message: fmt.Sprintf("PostgreSQL at %s refuses the connection: %s", place(cfg), reason(err)),
-				Detail: "Check the user, the password, the database and sslmode in the PostgreSQL URL.", Cause: err,
+				Code:    fault.Invalid,
+				Message: fmt.Sprintf("PostgreSQL at %s refuses the connection: %s", place(cfg), reason(err)),
+				Detail:  "Check the user, the password, the database and sslmode in the PostgreSQL URL.", Cause: err,
 			}
 		}
 		if ctx.Err() == nil && last == nil {
@@ -184,8 +188,9 @@ func (s Source) awaitStart(ctx context.Context, cfg *pgx.ConnConfig, logger *slo
 				return nil, last
 			}
 			return nil, &fault.Error{
-				Code: fault.Unavailable, Message: fmt.Sprintf("PostgreSQL at %s cannot be reached: %s", place(cfg), reason(last)),
-				Detail: "Start it, or correct the PostgreSQL URL.", Cause: last,
+				Code:    fault.Unavailable,
+				Message: fmt.Sprintf("PostgreSQL at %s cannot be reached: %s", place(cfg), reason(last)),
+				Detail:  "Start it, or correct the PostgreSQL URL.", Cause: last,
 			}
 		}
 	}
@@ -199,7 +204,8 @@ func place(cfg *pgx.ConnConfig) string {
 	return net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port)))
 }
 
-// reason returns why a connection failed, in one line. An attempt that failed in the same way with and without TLS is named once.
+// reason returns why a connection failed, in one line. An attempt that failed in the same way with and without TLS is
+// named once.
 func reason(err error) string {
 	var unique []string
 	for _, text := range reasons(err) {

@@ -29,14 +29,15 @@ const (
 	codeInternal            = "XX000"
 )
 
-// codeOlderServer is the error of the schema's function require_program: the server at the URL in the message needs what a migration removes.
+// codeOlderServer is the error of the schema's function require_program: the server at the URL in the message needs
+// what a migration removes.
 const codeOlderServer = "CM001"
 
 // IsNotFound reports whether a query for one row found none.
 func IsNotFound(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// IsUniqueViolation reports whether err means that a conflicting row exists, by the named constraint or unique index, or by
-// any if constraint is "".
+// IsUniqueViolation reports whether err means that a conflicting row exists, by the named constraint or unique index,
+// or by any if constraint is "".
 func IsUniqueViolation(err error, constraint string) bool {
 	return violates(err, codeUniqueViolation, constraint)
 }
@@ -79,20 +80,24 @@ func translate(ctx context.Context, err error) error {
 		case pg.Code == codeReadOnly:
 			return unavailable(err, "The database is read-only.", "The server may be connected to a standby.")
 		case passing(pg.Code):
-			return unreachable(err, "The database cannot accept connections now.", "It may be restarting. Try again in a moment.")
+			return unreachable(err, "The database cannot accept connections now.",
+				"It may be restarting. Try again in a moment.")
 		}
 		return err
 	}
 	if lost(err) {
-		return unreachable(err, "The database is not reachable.", "Try again in a moment. If the problem persists, check the server's log.")
+		return unreachable(err, "The database is not reachable.",
+			"Try again in a moment. If the problem persists, check the server's log.")
 	}
 	return err
 }
 
-// diskFull reports whether PostgreSQL has no space. A new connection stores a cache of the system tables if there is none, such as after vacuum, and
-// is refused if that does not fit: with an internal error, and no reason (write_item in PostgreSQL's relcache.c).
+// diskFull reports whether PostgreSQL has no space. A new connection stores a cache of the system tables if there is
+// none, such as after vacuum, and is refused if that does not fit: with an internal error, and no reason (write_item in
+// PostgreSQL's relcache.c).
 func diskFull(err *pgconn.PgError) bool {
-	return err.Code == codeDiskFull || strings.Contains(err.Message, syscall.ENOSPC.Error()) || strings.Contains(err.Message, "No space left") ||
+	return err.Code == codeDiskFull || strings.Contains(err.Message, syscall.ENOSPC.Error()) ||
+		strings.Contains(err.Message, "No space left") ||
 		err.Code == codeInternal && err.Message == "could not write init file"
 }
 
@@ -104,7 +109,8 @@ func lost(err error) bool {
 		return true
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || pgconn.SafeToRetry(err)
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		pgconn.SafeToRetry(err)
 }
 
 func unavailable(cause error, message, detail string) error {
@@ -113,5 +119,7 @@ func unavailable(cause error, message, detail string) error {
 
 // unreachable is unavailable for a database that does not answer at all, or answers nothing that was asked.
 func unreachable(cause error, message, detail string) error {
-	return &fault.Error{Code: fault.Unavailable, Message: message, Detail: detail, Cause: cause, Reason: fault.DatabaseUnreachable}
+	return &fault.Error{
+		Code: fault.Unavailable, Message: message, Detail: detail, Cause: cause, Reason: fault.DatabaseUnreachable,
+	}
 }

@@ -54,9 +54,11 @@ func ProgramSchema() int64 {
 
 // migrate applies the files that have not been applied. A second process waits for the first, and finds nothing to do.
 //
-// The schema may have migrations that this program does not know, of a newer program: servers of two releases run beside each other during an
-// upgrade. That is refused if one of them needs a newer program.
-func (s Source) migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig, files fs.FS, logger *slog.Logger) error {
+// The schema may have migrations that this program does not know, of a newer program: servers of two releases run
+// beside each other during an upgrade. That is refused if one of them needs a newer program.
+func (s Source) migrate(
+	ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig, files fs.FS, logger *slog.Logger,
+) error {
 	known, err := migrationsIn(files)
 	if err != nil {
 		return err
@@ -92,10 +94,12 @@ func (s Source) migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == codeOlderServer {
 			return olderServer(pg.Message)
 		}
-		return fmt.Errorf("migrate the schema from version %d to %d: %w", applied.newest(), slices.Max(known), translate(ctx, err))
+		return fmt.Errorf("migrate the schema from version %d to %d: %w", applied.newest(), slices.Max(known),
+			translate(ctx, err))
 	}
 	if len(done) > 0 {
-		logger.Info("database schema migrated", "from", applied.newest(), "to", slices.Max(known), "duration", time.Since(start))
+		logger.Info("database schema migrated", "from", applied.newest(), "to", slices.Max(known), "duration",
+			time.Since(start))
 	}
 	// A newer program may have migrated first.
 	if applied, err = schemaOf(ctx, conn); err != nil {
@@ -104,8 +108,9 @@ func (s Source) migrate(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig
 	return applied.admits(known)
 }
 
-// up applies what is missing. A change of a table waits for all transactions that use it, such as a dump of the database, and other servers' queries
-// wait behind it. So it gives up after tableWait, lets these queries pass, and tries again until ctx ends.
+// up applies what is missing. A change of a table waits for all transactions that use it, such as a dump of the
+// database, and other servers' queries wait behind it. So it gives up after tableWait, lets these queries pass, and
+// tries again until ctx ends.
 func up(ctx context.Context, provider *goose.Provider, logger *slog.Logger) (done []*goose.MigrationResult, err error) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for warned := false; ; warned = true {
@@ -139,7 +144,8 @@ func (s schema) has(known []int64) bool {
 
 // admits returns a fault if a program that knows these migrations, and no others, cannot run on the schema.
 func (s schema) admits(known []int64) error {
-	foreign := slices.DeleteFunc(slices.Clone(s.applied), func(version int64) bool { return slices.Contains(known, version) })
+	foreign := slices.DeleteFunc(slices.Clone(s.applied),
+		func(version int64) bool { return slices.Contains(known, version) })
 	newest := slices.Max(known)
 	if len(foreign) == 0 || s.oldestProgram != 0 && s.oldestProgram <= newest {
 		return nil

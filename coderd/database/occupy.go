@@ -14,22 +14,26 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// serverLock is the advisory lock that a server holds for its entire lifetime. Servers share it. A server of an earlier version, which cannot
-// run beside others, holds it alone. The number is arbitrary.
+// serverLock is the advisory lock that a server holds for its entire lifetime. Servers share it. A server of an earlier
+// version, which cannot run beside others, holds it alone. The number is arbitrary.
 const serverLock = 0x636f6465726d7376
 
-// OccupyPatience is how long a server waits for another one to end before it refuses to start. It is longer than PostgreSQL
-// needs to notice that the other's machine is gone (see keepAlives).
+// OccupyPatience is how long a server waits for another one to end before it refuses to start. It is longer than
+// PostgreSQL needs to notice that the other's machine is gone (see keepAlives).
 const OccupyPatience = 15 * time.Second
 
-// keepAlives make PostgreSQL notice within about ten seconds that the machine at the other end of the connection is gone. On
-// a Unix socket they have no effect, and are not needed: when a process ends, its connections end too.
-var keepAlives = map[string]string{"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
+// keepAlives make PostgreSQL notice within about ten seconds that the machine at the other end of the connection is
+// gone. On a Unix socket they have no effect, and are not needed: when a process ends, its connections end too.
+var keepAlives = map[string]string{
+	"tcp_keepalives_idle": "4", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3",
+}
 
-// ServerLifetime is how long a server counts as running after its last heartbeat in the table servers, which it writes about every second.
+// ServerLifetime is how long a server counts as running after its last heartbeat in the table servers, which it writes
+// about every second.
 const ServerLifetime = 15 * time.Second
 
-// Occupancy is a server's hold on its database. It keeps servers out that cannot run beside this one, because they know nothing of others.
+// Occupancy is a server's hold on its database. It keeps servers out that cannot run beside this one, because they know
+// nothing of others.
 type Occupancy struct {
 	source   Source
 	cfg      *pgx.ConnConfig
@@ -40,10 +44,11 @@ type Occupancy struct {
 	done     sync.WaitGroup
 }
 
-// Occupy acquires the database for this process, before the process changes anything in it. It waits up to a minute for a
-// database that is starting, and up to patience for a server that is ending, which it logs. It returns the fault Conflict if
-// a server that cannot run beside others holds the database, and Invalid if a pooler in front of it does not keep sessions. The hold is a connection's lock: it ends with the process, however the process ends.
-// Close the Occupancy after use.
+// Occupy acquires the database for this process, before the process changes anything in it. It waits up to a minute for
+// a database that is starting, and up to patience for a server that is ending, which it logs. It returns the fault
+// Conflict if a server that cannot run beside others holds the database, and Invalid if a pooler in front of it does
+// not keep sessions. The hold is a connection's lock: it ends with the process, however the process ends. Close the
+// Occupancy after use.
 func (s Source) Occupy(ctx context.Context, logger *slog.Logger, patience time.Duration) (*Occupancy, error) {
 	pool, err := s.config()
 	if err != nil {
@@ -106,7 +111,8 @@ func (o *Occupancy) take(ctx context.Context) (*pgx.Conn, error) {
 			break
 		}
 		if !warned {
-			o.log.Warn("a server that does not share its database uses this one, waiting for it to end", "server", other, "duration", o.patience)
+			o.log.Warn("a server that does not share its database uses this one, waiting for it to end", "server",
+				other, "duration", o.patience)
 		}
 		if err = retry.Wait(ctx); err != nil {
 			break
@@ -128,8 +134,8 @@ func (o *Occupancy) holder(ctx context.Context, conn *pgx.Conn) string {
 	return fmt.Sprintf("%s (%s)", name, address)
 }
 
-// hold keeps the lock until ctx ends. If the connection is lost, for example because PostgreSQL restarted, hold reconnects
-// and locks again.
+// hold keeps the lock until ctx ends. If the connection is lost, for example because PostgreSQL restarted, hold
+// reconnects and locks again.
 func (o *Occupancy) hold(ctx context.Context, conn *pgx.Conn) {
 	defer func() {
 		if conn != nil {

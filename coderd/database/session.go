@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// session is a pool or a transaction on which queries run. It translates their errors, and bounds the time that each of them waits for an answer.
+// session is a pool or a transaction on which queries run. It translates their errors, and bounds the time that each of
+// them waits for an answer.
 type session struct {
 	on    executor
 	limit time.Duration // 0: none
@@ -51,7 +52,9 @@ func (s session) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return row{s.on.QueryRow(limited, sql, args...), ctx, cancel}
 }
 
-func (s session) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
+func (s session) CopyFrom(
+	ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource,
+) (int64, error) {
 	limited, cancel := bounded(ctx, s.limit)
 	defer cancel()
 	n, err := s.on.CopyFrom(limited, table, columns, source)
@@ -63,8 +66,8 @@ func (s session) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return batch{s.on.SendBatch(limited, b), ctx, cancel}
 }
 
-// The results keep the context of their query, to distinguish a lost database from a caller that canceled, and what releases the query's
-// limit once they are closed.
+// The results keep the context of their query, to distinguish a lost database from a caller that canceled, and what
+// releases the query's limit once they are closed.
 type (
 	rows struct {
 		pgx.Rows

@@ -15,8 +15,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Sizes of a pool that is not sized by the operator. PostgreSQL admits 97 connections by default, and a server needs two outside its pool: three
-// servers fit.
+// Sizes of a pool that is not sized by the operator. PostgreSQL admits 97 connections by default, and a server needs
+// two outside its pool: three servers fit.
 const (
 	minPool     = 16
 	maxPool     = 30
@@ -27,11 +27,11 @@ const (
 type Source struct {
 	// URL is a PostgreSQL URL. It may name several hosts, of which target_session_attrs=read-write chooses the primary.
 	URL string
-	// MaxOpen is the largest number of connections in the pool. 0: pool_max_conns in the URL, else a number that depends on the
-	// processors of this machine.
+	// MaxOpen is the largest number of connections in the pool. 0: pool_max_conns in the URL, else a number that
+	// depends on the processors of this machine.
 	MaxOpen int
-	// MaxIdle is the number of unused connections that the pool keeps; connections that are released simultaneously may exceed it until one
-	// is used again. Nil: all. Either way it closes those that were unused for five minutes.
+	// MaxIdle is the number of unused connections that the pool keeps; connections that are released simultaneously may
+	// exceed it until one is used again. Nil: all. Either way it closes those that were unused for five minutes.
 	MaxIdle *int
 	// Password returns the password for one new connection. Nil: the URL's. It must be safe for concurrent use.
 	Password func(ctx context.Context) (string, error)
@@ -74,7 +74,8 @@ func (s Source) connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, er
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-// atStart are the parameters that go into the first message of a connection. PgBouncer refuses others there that it does not know.
+// atStart are the parameters that go into the first message of a connection. PgBouncer refuses others there that it
+// does not know.
 var atStart = []string{"application_name", "client_encoding", "datestyle", "options", "replication", "timezone"}
 
 // setAfterwards moves the other parameters of a connection into a statement that follows its start, in one round trip.
@@ -97,8 +98,8 @@ func setAfterwards(cfg *pgx.ConnConfig) {
 	}
 }
 
-// checkPooler returns a fault if a pooler gives the session of conn to other clients between its statements: locks and notifications, which
-// belong to sessions, would get lost. A pooler that is busy with other clients may hide that.
+// checkPooler returns a fault if a pooler gives the session of conn to other clients between its statements: locks and
+// notifications, which belong to sessions, would get lost. A pooler that is busy with other clients may hide that.
 func (s Source) checkPooler(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnConfig) error {
 	session, err := backendPID(ctx, conn)
 	if err != nil || session == conn.PgConn().PID() { // PostgreSQL gave the number at the start: there is no pooler
@@ -117,7 +118,8 @@ func (s Source) checkPooler(ctx context.Context, conn *pgx.Conn, cfg *pgx.ConnCo
 		WithDetail("For PgBouncer, set pool_mode = session for this database, or name PostgreSQL itself in the PostgreSQL URL.")
 }
 
-// backendPID asks for the process of PostgreSQL that answers, without a prepared statement, which belongs to a session too.
+// backendPID asks for the process of PostgreSQL that answers, without a prepared statement, which belongs to a session
+// too.
 func backendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
 		return 0, fmt.Errorf("ask PostgreSQL for its process: %w", translate(ctx, err))

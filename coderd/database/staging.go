@@ -15,8 +15,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Connect opens one connection outside a pool, for a command that needs the schema as it is: nothing is migrated. It waits up to a minute for a
-// database that is starting. No limit bounds its statements. command names the caller to other users of the database.
+// Connect opens one connection outside a pool, for a command that needs the schema as it is: nothing is migrated. It
+// waits up to a minute for a database that is starting. No limit bounds its statements. command names the caller to
+// other users of the database.
 func (s Source) Connect(ctx context.Context, command string, logger *slog.Logger) (*pgx.Conn, error) {
 	pool, err := s.config()
 	if err != nil {
@@ -84,12 +85,14 @@ func CheckMigrations(versions []int64) error {
 		}
 	}
 	if len(versions) == 0 {
-		return fault.New(fault.Invalid, "The backup names no schema.").WithDetail("Use another backup. Nothing was changed.")
+		return fault.New(fault.Invalid, "The backup names no schema.").
+			WithDetail("Use another backup. Nothing was changed.")
 	}
 	return nil
 }
 
-// Build applies these migrations and no others in the PostgreSQL schema of a name, which exists and is empty. It connects as conn does.
+// Build applies these migrations and no others in the PostgreSQL schema of a name, which exists and is empty. It
+// connects as conn does.
 func (s Source) Build(ctx context.Context, conn *pgx.Conn, schema string, versions []int64, logger *slog.Logger) error {
 	if err := CheckMigrations(versions); err != nil {
 		return err

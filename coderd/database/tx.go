@@ -17,13 +17,14 @@ import (
 // txTries bounds how often a transaction runs if PostgreSQL aborts it in favor of another.
 const txTries = 5
 
-// InTx runs fn in one READ COMMITTED transaction. It commits if fn returns nil; otherwise it rolls back and returns fn's
-// error. If PostgreSQL aborts the transaction because of a deadlock or a serialization conflict, InTx runs fn again from the
-// start, at most five times in all, so fn must have no effects outside q. fn must not use db itself.
+// InTx runs fn in one READ COMMITTED transaction. It commits if fn returns nil; otherwise it rolls back and returns
+// fn's error. If PostgreSQL aborts the transaction because of a deadlock or a serialization conflict, InTx runs fn
+// again from the start, at most five times in all, so fn must have no effects outside q. fn must not use db itself.
 func (db *DB) InTx(ctx context.Context, fn func(q *dbsqlc.Queries) error) error {
 	retry := backoff.Backoff{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond}
 	for try := 1; ; try++ {
-		err := pgx.BeginFunc(ctx, beginner{db.Pool, db.limit}, func(tx pgx.Tx) error { return fn(dbsqlc.New(session{tx, db.limit})) })
+		err := pgx.BeginFunc(ctx, beginner{db.Pool, db.limit},
+			func(tx pgx.Tx) error { return fn(dbsqlc.New(session{tx, db.limit})) })
 		if !conflict(err) || try == txTries {
 			return translate(ctx, err)
 		}
@@ -56,8 +57,8 @@ type transaction struct {
 	limit time.Duration
 }
 
-// Commit does not begin if ctx has ended, but does not end with it: the end of a request whose change has just been stored, such as that of the actor's own
-// rights, must not make it a failure.
+// Commit does not begin if ctx has ended, but does not end with it: the end of a request whose change has just been
+// stored, such as that of the actor's own rights, must not make it a failure.
 func (t transaction) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

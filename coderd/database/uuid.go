@@ -9,13 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// registerTypes registers types on a new connection that pgx would otherwise have to discover for every value. pgx assumes
-// that only database/sql can convert a uuid.UUID to text and back, which costs more than the rest of reading a row of ids.
+// registerTypes registers types on a new connection that pgx would otherwise have to discover for every value. pgx
+// assumes that only database/sql can convert a uuid.UUID to text and back, which costs more than the rest of reading a
+// row of ids.
 func registerTypes(_ context.Context, conn *pgx.Conn) error {
 	types := conn.TypeMap()
 	id := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}}
 	types.RegisterType(id)
-	types.RegisterType(&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: id}})
+	types.RegisterType(&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{
+		ElementType: id,
+	}})
 	return nil
 }
 

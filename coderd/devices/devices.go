@@ -1,10 +1,11 @@
-// Package devices owns the devices of users that connect with a WireGuard app, such as phones: their public keys, until when they may connect, and
-// where they were seen. A device acts as its user, who alone adds it; user admins may remove it. Its private key never leaves the device. The
-// device's address in the mesh follows from its id, so that it cannot choose another's. The package knows neither workspaces nor the gateway that
-// carries packets.
+// Package devices owns the devices of users that connect with a WireGuard app, such as phones: their public keys, until
+// when they may connect, and where they were seen. A device acts as its user, who alone adds it; user admins may remove
+// it. Its private key never leaves the device. The device's address in the mesh follows from its id, so that it cannot
+// choose another's. The package knows neither workspaces nor the gateway that carries packets.
 //
-// Every server learns of a device that was added, renamed or removed: the database announces its user on Channel, and on "users_revoked" a user who
-// was suspended, activated or deleted. Expiry is announced by no one: it counts among the keys whose end a server waits for (coderd/revocations.go).
+// Every server learns of a device that was added, renamed or removed: the database announces its user on Channel, and
+// on "users_revoked" a user who was suspended, activated or deleted. Expiry is announced by no one: it counts among the
+// keys whose end a server waits for (coderd/revocations.go).
 package devices
 
 import (
@@ -34,11 +35,11 @@ import (
 const (
 	// Channel is where the database announces the user of a device that changed.
 	Channel = "user_devices"
-	// MaxDevices is how many devices a user can have. It is far above what a person carries, and keeps one user from filling the table of
-	// peers that every gateway holds in memory.
+	// MaxDevices is how many devices a user can have. It is far above what a person carries, and keeps one user from
+	// filling the table of peers that every gateway holds in memory.
 	MaxDevices = 20
-	// DefaultMaxLifetime is how long a device may connect, unless the operator sets another time: a device that was lost and forgotten is
-	// harmless after three months.
+	// DefaultMaxLifetime is how long a device may connect, unless the operator sets another time: a device that was
+	// lost and forgotten is harmless after three months.
 	DefaultMaxLifetime = 90 * 24 * time.Hour
 	// MinLifetime is the shortest time that a device can be added for, and that an operator can set.
 	MinLifetime = time.Minute
@@ -66,17 +67,22 @@ type Options struct {
 	Accounts Accounts
 	// Notifications records what users are told. Nil: nothing.
 	Notifications *notifications.Recorder
-	// Regions are those whose gateways devices can connect to, and RegionKey returns the private key of a region's gateway.
+	// Regions are those whose gateways devices can connect to, and RegionKey returns the private key of a region's
+	// gateway.
 	Regions   Regions
 	RegionKey func(proxy uuid.UUID) [wgquick.KeySize]byte
-	// Gateway is what devices connect to: whether it is enabled, its address and its public key. The service sets the other fields.
+	// Gateway is what devices connect to: whether it is enabled, its address and its public key. The service sets the
+	// other fields.
 	Gateway sdk.WireGuardGateway
-	// Changed is called after a device of a user was added, renamed or removed, before the request is answered, so that a device that follows its
-	// answer finds this server's gateway informed. Other servers hear of it on Channel. Nil: nothing is called.
+	// Changed is called after a device of a user was added, renamed or removed, before the request is answered, so that
+	// a device that follows its answer finds this server's gateway informed. Other servers hear of it on Channel. Nil:
+	// nothing is called.
 	Changed func(ctx context.Context, user uuid.UUID)
-	// Server is the URL of this server, which the next process there will have, too. It is required if there is a gateway.
+	// Server is the URL of this server, which the next process there will have, too. It is required if there is a
+	// gateway.
 	Server string
-	// MaxLifetime is the longest time that a device may connect, and the time without another one. 0 means DefaultMaxLifetime.
+	// MaxLifetime is the longest time that a device may connect, and the time without another one. 0 means
+	// DefaultMaxLifetime.
 	MaxLifetime time.Duration
 }
 
@@ -104,13 +110,16 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	const devices = "/api/v2/users/{user}/devices"
 	mux.Handle("GET /api/v2/deployment/wireguard-gateway", rbac.AnyToken, s.gateway)
 	mux.Handle("GET "+devices, rbac.Needs(rbac.Read, rbac.UserDevice), s.all)
-	mux.Handle("POST "+devices, rbac.Needs(rbac.Create, rbac.UserDevice), s.create, audit.On(audit.Create, audit.UserDevice))
-	mux.Handle("PATCH "+devices+"/{device}", rbac.Needs(rbac.Update, rbac.UserDevice), s.update, audit.On(audit.Write, audit.UserDevice))
-	mux.Handle("DELETE "+devices+"/{device}", rbac.Needs(rbac.Delete, rbac.UserDevice), s.remove, audit.On(audit.Delete, audit.UserDevice))
+	mux.Handle("POST "+devices, rbac.Needs(rbac.Create, rbac.UserDevice), s.create,
+		audit.On(audit.Create, audit.UserDevice))
+	mux.Handle("PATCH "+devices+"/{device}", rbac.Needs(rbac.Update, rbac.UserDevice), s.update,
+		audit.On(audit.Write, audit.UserDevice))
+	mux.Handle("DELETE "+devices+"/{device}", rbac.Needs(rbac.Delete, rbac.UserDevice), s.remove,
+		audit.On(audit.Delete, audit.UserDevice))
 }
 
-// Active returns the devices that may connect to the servers now, by id: those that have not expired, of users who are not suspended. With a user it
-// returns that user's only, with uuid.Nil all.
+// Active returns the devices that may connect to the servers now, by id: those that have not expired, of users who are
+// not suspended. With a user it returns that user's only, with uuid.Nil all.
 func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]gateway.Device, error) {
 	if user == uuid.Nil {
 		return s.list(s.opts.DB.ListActiveDevices(ctx, nil))
@@ -146,14 +155,16 @@ func (s *Service) list(rows []dbsqlc.UserDevice, err error) ([]gateway.Device, e
 	return out, nil
 }
 
-// AtEndpoint returns the devices that may connect to the servers now and were last seen at an address: several if they share it one after the other.
+// AtEndpoint returns the devices that may connect to the servers now and were last seen at an address: several if they
+// share it one after the other.
 func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]gateway.Device, error) {
 	return s.list(s.opts.DB.ListDevicesAtEndpoint(ctx, canonical(endpoint).String()))
 }
 
-// Seen records where devices are, that this server's gateway has them, and that they and their users are active, in one statement, and a second one
-// if a user has not been seen for an hour. It leaves no rows in the audit log. It ignores devices that have been removed, those of regions, sightings
-// without an endpoint, and those before the last one that is recorded.
+// Seen records where devices are, that this server's gateway has them, and that they and their users are active, in one
+// statement, and a second one if a user has not been seen for an hour. It leaves no rows in the audit log. It ignores
+// devices that have been removed, those of regions, sightings without an endpoint, and those before the last one that
+// is recorded.
 func (s *Service) Seen(ctx context.Context, sightings []gateway.Sighting) error {
 	return s.note(ctx, dbsqlc.NoteDevicesParams{Gateway: s.opts.Server}, sightings)
 }
@@ -166,7 +177,8 @@ func (s *Service) SeenAt(ctx context.Context, proxy uuid.UUID, sightings []gatew
 func (s *Service) note(ctx context.Context, p dbsqlc.NoteDevicesParams, sightings []gateway.Sighting) error {
 	for _, one := range sightings {
 		if one.Endpoint.IsValid() {
-			p.Ids, p.Endpoints, p.Ats = append(p.Ids, one.Device), append(p.Endpoints, canonical(one.Endpoint).String()), append(p.Ats, one.At)
+			p.Ids, p.Endpoints, p.Ats = append(p.Ids, one.Device), append(p.Endpoints,
+				canonical(one.Endpoint).String()), append(p.Ats, one.At)
 		}
 	}
 	if len(p.Ids) == 0 {
@@ -190,8 +202,8 @@ func canonical(endpoint netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
 }
 
-// known returns a device as gateways know it. One may have a session of an earlier process of this server if that saw it last, and of its region's
-// gateway if that did.
+// known returns a device as gateways know it. One may have a session of an earlier process of this server if that saw
+// it last, and of its region's gateway if that did.
 func (s *Service) known(row dbsqlc.UserDevice) gateway.Device {
 	d := gateway.Device{ID: row.ID, User: row.UserID, Name: row.Name, Key: wgquick.Key(row.PublicKey)}
 	if row.Endpoint != nil {

@@ -34,7 +34,8 @@ func (s *Service) gateway(w http.ResponseWriter, r *http.Request) error {
 	out.Regions = sdk.List[sdk.WireGuardRegionGateway]{}
 	for _, at := range gateways {
 		out.Regions = append(out.Regions, sdk.WireGuardRegionGateway{
-			Region: at.Name, DisplayName: at.DisplayName, Address: at.Address, PublicKey: wgquick.Public(s.opts.RegionKey(at.Proxy)).String(),
+			Region: at.Name, DisplayName: at.DisplayName, Address: at.Address,
+			PublicKey: wgquick.Public(s.opts.RegionKey(at.Proxy)).String(),
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
@@ -56,7 +57,8 @@ func (s *Service) at(ctx context.Context, name string) (regions.WireGuardGateway
 
 func unknownRegion() error {
 	return fault.New(fault.Invalid, "The device cannot be added.").
-		WithField("region", "must be the name of a region that is connected and has a WireGuard gateway, or empty for the server's")
+		WithField("region",
+			"must be the name of a region that is connected and has a WireGuard gateway, or empty for the server's")
 }
 
 func (s *Service) all(w http.ResponseWriter, r *http.Request) error {
@@ -106,9 +108,11 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusCreated, show(row, req.Region))
 }
 
-// target returns the region that a device is to connect to, or nil for the servers, and the public key of the gateway there. It writes the region's name
-// as the region does. It refuses what has no gateway.
-func (s *Service) target(ctx context.Context, req *sdk.CreateUserDeviceRequest) (proxy *uuid.UUID, key string, err error) {
+// target returns the region that a device is to connect to, or nil for the servers, and the public key of the gateway
+// there. It writes the region's name as the region does. It refuses what has no gateway.
+func (s *Service) target(
+	ctx context.Context, req *sdk.CreateUserDeviceRequest,
+) (proxy *uuid.UUID, key string, err error) {
 	if req.Region != "" {
 		at, err := s.at(ctx, req.Region)
 		req.Region = at.Name
@@ -121,7 +125,8 @@ func (s *Service) target(ctx context.Context, req *sdk.CreateUserDeviceRequest) 
 	return nil, s.opts.Gateway.PublicKey, nil
 }
 
-// check returns the key of a request to a gateway, and completes the request. Its error is a fault, which repeats nothing of the request.
+// check returns the key of a request to a gateway, and completes the request. Its error is a fault, which repeats
+// nothing of the request.
 func (s *Service) check(req *sdk.CreateUserDeviceRequest, gateway string) (wgquick.Key, error) {
 	key, err := wgquick.ParseKey(req.PublicKey)
 	if f := fault.As(err); f != nil {
@@ -136,7 +141,8 @@ func (s *Service) check(req *sdk.CreateUserDeviceRequest, gateway string) (wgqui
 	}
 	req.Lifetime = cmp.Or(req.Lifetime, s.opts.MaxLifetime)
 	if req.Lifetime < MinLifetime || req.Lifetime > s.opts.MaxLifetime {
-		f = f.WithField("lifetime", fmt.Sprintf("must be between %s and %s, or 0 for the longest time", MinLifetime, s.opts.MaxLifetime))
+		f = f.WithField("lifetime",
+			fmt.Sprintf("must be between %s and %s, or 0 for the longest time", MinLifetime, s.opts.MaxLifetime))
 	}
 	if len(f.Fields) > 0 {
 		return key, f
@@ -144,20 +150,25 @@ func (s *Service) check(req *sdk.CreateUserDeviceRequest, gateway string) (wgqui
 	return key, nil
 }
 
-// checkName trims a name, and returns what is wrong with it, or "". Names of devices obey the rules of names of SSH keys.
+// checkName trims a name, and returns what is wrong with it, or "". Names of devices obey the rules of names of SSH
+// keys.
 func checkName(name *string) string {
 	*name = strings.TrimSpace(*name)
 	return sshkey.CheckName(*name)
 }
 
 // insert stores a checked device, in place of an expired one of the user's that has its name or its key.
-func (s *Service) insert(ctx context.Context, user dbsqlc.User, key wgquick.Key, proxy *uuid.UUID, req sdk.CreateUserDeviceRequest) (row dbsqlc.UserDevice, err error) {
+func (s *Service) insert(
+	ctx context.Context, user dbsqlc.User, key wgquick.Key, proxy *uuid.UUID, req sdk.CreateUserDeviceRequest,
+) (row dbsqlc.UserDevice, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		// One device of a user is added at a time, so that the limit holds, and none to a user who is being deleted.
 		if _, err := q.LockUser(ctx, user.ID); err != nil {
 			return lookup.Fault(err, rbac.User, "lock user")
 		}
-		if err := q.FreeUserDevices(ctx, dbsqlc.FreeUserDevicesParams{UserID: user.ID, Name: req.Name, PublicKey: key[:]}); err != nil {
+		if err := q.FreeUserDevices(ctx, dbsqlc.FreeUserDevicesParams{
+			UserID: user.ID, Name: req.Name, PublicKey: key[:],
+		}); err != nil {
 			return fmt.Errorf("remove expired device: %w", err)
 		}
 		n, err := q.CountUserDevices(ctx, user.ID)
@@ -165,11 +176,13 @@ func (s *Service) insert(ctx context.Context, user dbsqlc.User, key wgquick.Key,
 			return fmt.Errorf("count devices: %w", err)
 		}
 		if n >= MaxDevices {
-			return fault.New(fault.Conflict, "You already have %d devices, as many as you can have.", n).WithDetail("Remove one first with: coder devices remove NAME")
+			return fault.New(fault.Conflict, "You already have %d devices, as many as you can have.", n).
+				WithDetail("Remove one first with: coder devices remove NAME")
 		}
 		// An id of its own for each registration: a key that was removed and comes back gets another address.
 		row, err = q.InsertUserDevice(ctx, dbsqlc.InsertUserDeviceParams{
-			ID: uuid.New(), UserID: user.ID, Name: req.Name, PublicKey: key[:], ProxyID: proxy, LifetimeSeconds: int64(req.Lifetime / time.Second),
+			ID: uuid.New(), UserID: user.ID, Name: req.Name, PublicKey: key[:], ProxyID: proxy,
+			LifetimeSeconds: int64(req.Lifetime / time.Second),
 		})
 		if database.IsForeignKeyViolation(err, "user_devices_proxy_id_fkey") { // the region was deleted meanwhile
 			return unknownRegion()
@@ -200,7 +213,8 @@ func (s *Service) tell(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User,
 	})
 }
 
-// taken returns the fault for a name that the user has already, or for a key that any user has. It does not say which user.
+// taken returns the fault for a name that the user has already, or for a key that any user has. It does not say which
+// user.
 func taken(err error, name string) error {
 	switch {
 	case database.IsUniqueViolation(err, "user_devices_name"):
@@ -213,7 +227,9 @@ func taken(err error, name string) error {
 }
 
 // find returns the device in the path, if it is the user's.
-func find(ctx context.Context, q *dbsqlc.Queries, r *http.Request, user dbsqlc.User) (row dbsqlc.GetUserDeviceRow, err error) {
+func find(
+	ctx context.Context, q *dbsqlc.Queries, r *http.Request, user dbsqlc.User,
+) (row dbsqlc.GetUserDeviceRow, err error) {
 	id, err := uuid.Parse(r.PathValue("device"))
 	if err != nil {
 		return row, rbac.NotFound(rbac.UserDevice)
@@ -246,7 +262,9 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 		}
 		before := found.UserDevice
 		region = found.Region
-		after, err = q.RenameUserDevice(ctx, dbsqlc.RenameUserDeviceParams{ID: before.ID, UserID: user.ID, Name: req.Name})
+		after, err = q.RenameUserDevice(ctx, dbsqlc.RenameUserDeviceParams{
+			ID: before.ID, UserID: user.ID, Name: req.Name,
+		})
 		switch {
 		case database.IsNotFound(err): // another request removed it meanwhile
 			return rbac.NotFound(rbac.UserDevice)
@@ -295,7 +313,8 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 
 func show(row dbsqlc.UserDevice, region string) sdk.UserDevice {
 	out := sdk.UserDevice{
-		ID: row.ID, Name: row.Name, Region: region, PublicKey: wgquick.Key(row.PublicKey).String(), Address: tailnet.Addr(row.ID).String(),
+		ID: row.ID, Name: row.Name, Region: region, PublicKey: wgquick.Key(row.PublicKey).String(),
+		Address:   tailnet.Addr(row.ID).String(),
 		CreatedAt: row.CreatedAt, ExpiresAt: row.ExpiresAt, LastUsedAt: row.LastUsedAt,
 	}
 	if row.Endpoint != nil {

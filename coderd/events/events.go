@@ -1,6 +1,6 @@
-// Package events owns the stream that tells dashboard pages what changed, so that pages need not poll. The database announces
-// each change with an id and who may see it (migrations 7, 18 and 29). This package forwards it to users who may see the object, and knows
-// nothing else about it. A page then reads the change through the API.
+// Package events owns the stream that tells dashboard pages what changed, so that pages need not poll. The database
+// announces each change with an id and who may see it (migrations 7, 18 and 29). This package forwards it to users who
+// may see the object, and knows nothing else about it. A page then reads the change through the API.
 package events
 
 import (
@@ -141,7 +141,8 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Stop ends all streams without waiting for their requests. Pages open new ones elsewhere, or later. Stop is idempotent.
+// Stop ends all streams without waiting for their requests. Pages open new ones elsewhere, or later. Stop is
+// idempotent.
 func (s *Service) Stop() {
 	s.cancel()
 	s.stop()
@@ -175,8 +176,8 @@ func (s *Service) announce(payload string) {
 	}
 }
 
-// Recheck checks again whether the user's streams may continue, and with which rights; uuid.Nil means all users. It does not
-// wait for the results.
+// Recheck checks again whether the user's streams may continue, and with which rights; uuid.Nil means all users. It
+// does not wait for the results.
 func (s *Service) Recheck(userID uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +200,8 @@ func (s *Service) add(actor rbac.Actor) (*stream, error) {
 		}
 	}
 	if n >= maxStreams {
-		return nil, fault.New(fault.RateLimited, "You have %d dashboard pages open.", n).WithDetail("Close some of them.")
+		return nil, fault.New(fault.RateLimited, "You have %d dashboard pages open.", n).
+			WithDetail("Close some of them.")
 	}
 	s.streams[x] = struct{}{}
 	return x, nil

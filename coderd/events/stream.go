@@ -22,7 +22,8 @@ const (
 	gap = 100 * time.Millisecond
 	// pingEvery keeps proxies from mistaking a silent stream for a dead one.
 	pingEvery = 15 * time.Second
-	// authenticateEvery bounds how long a stream outlives an expired session. A revoked session ends its stream immediately.
+	// authenticateEvery bounds how long a stream outlives an expired session. A revoked session ends its stream
+	// immediately.
 	authenticateEvery = 10 * time.Minute
 )
 

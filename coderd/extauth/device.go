@@ -20,13 +20,14 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// With the device flow (RFC 8628), the service needs no way to this server: the user enters a code there, on any device.
+// With the device flow (RFC 8628), the service needs no way to this server: the user enters a code there, on any
+// device.
 //
 //	browser ── GET …/external-auth/{id}/device ──▶ server ──▶ service: the code to enter, and the device code
 //	        ── POST …/external-auth/{id}/device ──▶ server ──▶ service: again and again until the user has entered the code
 //
-// The device code that clients see is signed, and names the user, the session and the service: a page of another site cannot
-// have a browser finish what another user has begun, which would link that user's account.
+// The device code that clients see is signed, and names the user, the session and the service: a page of another site
+// cannot have a browser finish what another user has begun, which would link that user's account.
 
 const devicePurpose = "external auth device" // of the signed device code
 
@@ -76,7 +77,9 @@ func (s *Service) beginDevice(w http.ResponseWriter, r *http.Request) error {
 			WithDetail("Try again in a moment. If it happens again, ask your admin to check the provider's configuration.")
 	}
 	actor := httpapi.ActorFrom(r.Context())
-	code, err := s.opts.Signer.Sign(devicePurpose, deviceState{User: actor.UserID, Session: actor.KeyID, Provider: p.ID, Code: got.DeviceCode}, got.lifetime())
+	code, err := s.opts.Signer.Sign(devicePurpose, deviceState{
+		User: actor.UserID, Session: actor.KeyID, Provider: p.ID, Code: got.DeviceCode,
+	}, got.lifetime())
 	if err != nil {
 		return err
 	}
@@ -86,8 +89,8 @@ func (s *Service) beginDevice(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// finishDevice asks the service whether the user has entered the code, and links the account if so. Until then the answer is the
-// fault Invalid, with the service's word for it as the detail: clients ask again.
+// finishDevice asks the service whether the user has entered the code, and links the account if so. Until then the
+// answer is the fault Invalid, with the service's word for it as the detail: clients ask again.
 func (s *Service) finishDevice(w http.ResponseWriter, r *http.Request) error {
 	p, err := s.deviceProvider(r)
 	if err != nil {
@@ -101,8 +104,10 @@ func (s *Service) finishDevice(w http.ResponseWriter, r *http.Request) error {
 	var begun deviceState
 	if s.opts.Signer.Verify(devicePurpose, secret.Token(req.DeviceCode), &begun) != nil ||
 		begun.User != actor.UserID || begun.Session != actor.KeyID || begun.Provider != p.ID {
-		s.log.InfoContext(r.Context(), "external sign-in refused: begun by another session", "user", actor.UserID, "provider", p.ID)
-		return fault.New(fault.Invalid, "The code was not requested in this session, or has expired.").WithDetail("%s", deviceExpired)
+		s.log.InfoContext(r.Context(), "external sign-in refused: begun by another session", "user", actor.UserID,
+			"provider", p.ID)
+		return fault.New(fault.Invalid, "The code was not requested in this session, or has expired.").
+			WithDetail("%s", deviceExpired)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), workTimeout)
 	defer cancel()
@@ -114,7 +119,8 @@ func (s *Service) finishDevice(w http.ResponseWriter, r *http.Request) error {
 		cfg.RedirectURL = ""
 		var err error
 		got, err = cfg.Exchange(ctx, "",
-			oauth2.SetAuthURLParam("grant_type", "urn:ietf:params:oauth:grant-type:device_code"), oauth2.SetAuthURLParam("device_code", begun.Code))
+			oauth2.SetAuthURLParam("grant_type",
+				"urn:ietf:params:oauth:grant-type:device_code"), oauth2.SetAuthURLParam("device_code", begun.Code))
 		return err
 	})
 	if err != nil {
@@ -125,7 +131,8 @@ func (s *Service) finishDevice(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case failed == failedAway:
-		return fault.New(fault.Unavailable, "%s did not say whether its token is valid.", p.DisplayName).WithDetail("Start again with a new code.")
+		return fault.New(fault.Unavailable, "%s did not say whether its token is valid.", p.DisplayName).
+			WithDetail("Start again with a new code.")
 	case failed != "":
 		return fault.New(fault.Invalid, "%s rejected the token that it had issued.", p.DisplayName).
 			WithDetail("Ask your admin to check the provider's configuration.")
@@ -159,7 +166,8 @@ func (s *Service) notYet(ctx context.Context, user uuid.UUID, p *Provider, err e
 	var f *fault.Error
 	switch word {
 	case devicePending, deviceSlowDown: // not worth a line of the log
-		return fault.New(fault.Invalid, "The code has not been entered at %s yet.", p.DisplayName).WithDetail("%s", word)
+		return fault.New(fault.Invalid, "The code has not been entered at %s yet.", p.DisplayName).
+			WithDetail("%s", word)
 	case deviceExpired:
 		f = fault.New(fault.Invalid, "The code has expired.").WithDetail("%s", word)
 	case deviceDenied:
@@ -185,7 +193,8 @@ type deviceAnswer struct {
 
 func (a deviceAnswer) lifetime() time.Duration { return time.Duration(a.ExpiresIn) * time.Second }
 
-// deviceCode requests codes of a service, and checks the answer. The request is not the library's, which ignores the context.
+// deviceCode requests codes of a service, and checks the answer. The request is not the library's, which ignores the
+// context.
 func (s *Service) deviceCode(ctx context.Context, p *Provider) (deviceAnswer, error) {
 	form := url.Values{"client_id": {p.ClientID}}
 	if len(p.Scopes) > 0 {
@@ -216,7 +225,8 @@ func (s *Service) deviceCode(ctx context.Context, p *Provider) (deviceAnswer, er
 	if _, err := origin(got.VerificationURI); err != nil || len(got.VerificationURI) > maxURL {
 		return deviceAnswer{}, fmt.Errorf("%s names no http or https page to enter a code at", p.DeviceURL)
 	}
-	if got.DeviceCode == "" || len(got.DeviceCode) > maxDeviceCode || got.UserCode == "" || len(got.UserCode) > maxUserCode ||
+	if got.DeviceCode == "" || len(got.DeviceCode) > maxDeviceCode || got.UserCode == "" ||
+		len(got.UserCode) > maxUserCode ||
 		strings.ContainsFunc(got.UserCode, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
 		return deviceAnswer{}, fmt.Errorf("%s answered with codes that cannot be used", p.DeviceURL)
 	}

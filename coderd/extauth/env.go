@@ -64,7 +64,8 @@ func ParseEnv(environ []string) ([]Provider, error) {
 		set, known := settings[setting]
 		if !known {
 			return nil, fault.New(fault.Invalid, "The setting %s does not exist", name).
-				WithDetail("Settings that begin with %s_ are %s.", envPrefix+number, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
+				WithDetail("Settings that begin with %s_ are %s.", envPrefix+number,
+					strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
 		}
 		if value == "" {
 			continue // treated as unset
@@ -95,7 +96,8 @@ func ParseEnv(environ []string) ([]Provider, error) {
 		}
 		for _, other := range out {
 			if strings.EqualFold(other.ID, p.ID) {
-				return nil, fault.New(fault.Invalid, "Two providers of %s… have the id %q", envPrefix, p.ID).WithDetail("Give one of them another %sID.", name)
+				return nil, fault.New(fault.Invalid, "Two providers of %s… have the id %q", envPrefix, p.ID).
+					WithDetail("Give one of them another %sID.", name)
 			}
 		}
 		out = append(out, *p)
@@ -113,13 +115,16 @@ func (p *Provider) complete(name string) error {
 		p.ID = p.Type
 	}
 	if !idForm().MatchString(p.ID) {
-		return fault.New(fault.Invalid, "%sID cannot be %q", name, p.ID).WithDetail("It must begin with a letter or digit and have at most 64 letters, digits, - and _.")
+		return fault.New(fault.Invalid, "%sID cannot be %q", name, p.ID).
+			WithDetail("It must begin with a letter or digit and have at most 64 letters, digits, - and _.")
 	}
 	if p.ClientID == "" {
-		return fault.New(fault.Invalid, "%sCLIENT_ID is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
+		return fault.New(fault.Invalid, "%sCLIENT_ID is missing", name).
+			WithDetail("The service shows it when you register an OAuth application there.")
 	}
 	if p.ClientSecret == "" && !p.Device { // services need none for the device flow (RFC 8628, 5.6)
-		return fault.New(fault.Invalid, "%sCLIENT_SECRET is missing", name).WithDetail("The service shows it when you register an OAuth application there.")
+		return fault.New(fault.Invalid, "%sCLIENT_SECRET is missing", name).
+			WithDetail("The service shows it when you register an OAuth application there.")
 	}
 	if err := p.fillURLs(name); err != nil {
 		return err
@@ -129,7 +134,8 @@ func (p *Provider) complete(name string) error {
 			continue
 		}
 		if _, err := origin(check.value); err != nil {
-			return fault.New(fault.Invalid, "%s%s must be an http or https URL, not %q", name, check.setting, check.value)
+			return fault.New(fault.Invalid, "%s%s must be an http or https URL, not %q", name, check.setting,
+				check.value)
 		}
 	}
 	kind := kinds[p.Type]
@@ -193,7 +199,8 @@ func (p *Provider) fillURLs(name string) error {
 		}
 		if given != kind.origin {
 			if kind.publicOnly && p.TokenURL == "" {
-				return fault.New(fault.Invalid, "%sTOKEN_URL is missing", name).WithDetail("The server knows those of %s only.", kind.origin)
+				return fault.New(fault.Invalid, "%sTOKEN_URL is missing", name).
+					WithDetail("The server knows those of %s only.", kind.origin)
 			}
 			base = given
 			if below, ok := strings.CutSuffix(p.AuthURL, kind.auth); ok { // also of a server in a folder of its host

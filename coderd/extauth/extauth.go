@@ -1,13 +1,13 @@
-// Package extauth links users with their accounts at other services, mainly git hosts: it signs them in with OAuth 2, stores
-// the tokens encrypted, renews them, and finds the token for a URL. It knows nothing of workspaces and agents: callers must
-// check who may ask for a user's token.
+// Package extauth links users with their accounts at other services, mainly git hosts: it signs them in with OAuth 2,
+// stores the tokens encrypted, renews them, and finds the token for a URL. It knows nothing of workspaces and agents:
+// callers must check who may ask for a user's token.
 //
 //	browser ── GET /external-auth/{id}/callback ──▶ provider's sign-in page
 //	        ◀─ the same with ?code&state ── provider;  server ── code, PKCE verifier ──▶ provider: tokens
 //
-// The state is signed and names the user, the session and the provider; the PKCE verifier stays in the browser's cookie. A code
-// is therefore valid only in the browser and session that requested it. Providers with a device flow (RFC 8628) need no way back: see
-// device.go.
+// The state is signed and names the user, the session and the provider; the PKCE verifier stays in the browser's
+// cookie. A code is therefore valid only in the browser and session that requested it. Providers with a device flow
+// (RFC 8628) need no way back: see device.go.
 package extauth
 
 import (
@@ -57,9 +57,9 @@ type Options struct {
 	AccessURL *url.URL
 	// Providers are those that ParseEnv returned.
 	Providers []Provider
-	// SignIn are providers at which users sign in to this server. The service keeps and renews their tokens as it does those of
-	// links, but users cannot link, list or unlink them, and programs in workspaces cannot ask for them by id. Only their ID and
-	// Renew are used.
+	// SignIn are providers at which users sign in to this server. The service keeps and renews their tokens as it does
+	// those of links, but users cannot link, list or unlink them, and programs in workspaces cannot ask for them by id.
+	// Only their ID and Renew are used.
 	SignIn []Provider
 	// HTTP sends requests to providers. If nil, a separate client with the environment's proxies is used.
 	HTTP *http.Client
@@ -87,14 +87,15 @@ func New(opts Options) *Service {
 	if s.client == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.ResponseHeaderTimeout = askTimeout
-		// Contexts bound requests. A timeout of the client would keep a goroutine for answers that the oauth2 library does not close.
+		// Contexts bound requests. A timeout of the client would keep a goroutine for answers that the oauth2 library
+		// does not close.
 		s.client = &http.Client{Transport: bounded{transport}}
 	}
 	return s
 }
 
-// OnRenewed registers what is called with each new token that a provider has issued for a renewal, after the token is stored. It must be
-// called before the first request; heed may block, and its context has a deadline.
+// OnRenewed registers what is called with each new token that a provider has issued for a renewal, after the token is
+// stored. It must be called before the first request; heed may block, and its context has a deadline.
 func (s *Service) OnRenewed(provider string, heed func(ctx context.Context, user uuid.UUID, got *oauth2.Token)) {
 	s.heeds[provider] = heed
 }
@@ -103,15 +104,17 @@ func (s *Service) OnRenewed(provider string, heed func(ctx context.Context, user
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/external-auth", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.list)
 	mux.Handle("GET /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Read, rbac.ExternalAuth), s.get)
-	mux.Handle("DELETE /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Delete, rbac.ExternalAuth), s.unlink, audit.On(audit.Delete, audit.ExternalAuth))
-	mux.Handle("GET /api/v2/external-auth/{externalauth}/device", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.beginDevice)
+	mux.Handle("DELETE /api/v2/external-auth/{externalauth}", rbac.Needs(rbac.Delete, rbac.ExternalAuth), s.unlink,
+		audit.On(audit.Delete, audit.ExternalAuth))
+	mux.Handle("GET /api/v2/external-auth/{externalauth}/device", rbac.Needs(rbac.Update, rbac.ExternalAuth),
+		s.beginDevice)
 	mux.Handle("POST /api/v2/external-auth/{externalauth}/device", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.finishDevice,
 		audit.On(audit.Create, audit.ExternalAuth))
 	mux.Handle("GET /external-auth/{externalauth}/callback", rbac.Needs(rbac.Update, rbac.ExternalAuth), s.callback)
 }
 
-// Close stores the tokens that could not be stored before, if the database accepts them now, and closes idle connections to
-// providers.
+// Close stores the tokens that could not be stored before, if the database accepts them now, and closes idle
+// connections to providers.
 func (s *Service) Close() {
 	s.storeRenewed()
 	s.client.CloseIdleConnections()
@@ -129,7 +132,8 @@ func (s *Service) callbackURL(p *Provider) *url.URL {
 // provider returns the provider that users link accounts with, by its id, or nil.
 func (s *Service) provider(id string) *Provider { return find(s.opts.Providers, id) }
 
-// keeper returns the provider with an id, of those that users link accounts with and those that they sign in at, or nil.
+// keeper returns the provider with an id, of those that users link accounts with and those that they sign in at, or
+// nil.
 func (s *Service) keeper(id string) *Provider {
 	if p := s.provider(id); p != nil {
 		return p
@@ -155,13 +159,14 @@ func (s *Service) config(p *Provider) *oauth2.Config {
 		style = oauth2.AuthStyleInParams
 	}
 	return &oauth2.Config{
-		ClientID: p.ClientID, ClientSecret: p.ClientSecret.Reveal(), Scopes: p.Scopes, RedirectURL: s.callbackURL(p).String(),
-		Endpoint: oauth2.Endpoint{AuthURL: p.AuthURL, TokenURL: p.TokenURL, AuthStyle: style},
+		ClientID: p.ClientID, ClientSecret: p.ClientSecret.Reveal(), Scopes: p.Scopes,
+		RedirectURL: s.callbackURL(p).String(),
+		Endpoint:    oauth2.Endpoint{AuthURL: p.AuthURL, TokenURL: p.TokenURL, AuthStyle: style},
 	}
 }
 
-// Ask waits for a slot and runs f, which must send its requests to a provider with the given context: it carries the client
-// (oauth2.HTTPClient) and a deadline. Ask returns f's error, or the fault Unavailable if too many requests wait.
+// Ask waits for a slot and runs f, which must send its requests to a provider with the given context: it carries the
+// client (oauth2.HTTPClient) and a deadline. Ask returns f's error, or the fault Unavailable if too many requests wait.
 func (s *Service) Ask(ctx context.Context, f func(context.Context) error) error {
 	leave, err := enter(ctx, s.asking)
 	if err != nil {
@@ -179,7 +184,8 @@ func enter(ctx context.Context, slots chan struct{}) (leave func(), err error) {
 	case slots <- struct{}{}:
 		return func() { <-slots }, nil
 	case <-ctx.Done():
-		return nil, fault.New(fault.Unavailable, "Too many requests to other services are waiting: %w", ctx.Err()).WithDetail("Try again in a moment.")
+		return nil, fault.New(fault.Unavailable, "Too many requests to other services are waiting: %w", ctx.Err()).
+			WithDetail("Try again in a moment.")
 	}
 }
 

@@ -49,8 +49,8 @@ func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 	if redirect.Returns(r) {
 		return s.finish(w, r, p)
 	}
-	// A page of another site, or of an app on a neighbouring host, must not link an account by a redirect that the provider
-	// answers immediately: a visitor from there first sees the page with the button.
+	// A page of another site, or of an app on a neighbouring host, must not link an account by a redirect that the
+	// provider answers immediately: a visitor from there first sees the page with the button.
 	if redirect.Crafted(r) {
 		s.sendBack(w, r, p, "", "")
 		return nil
@@ -65,7 +65,8 @@ func (s *Service) callback(w http.ResponseWriter, r *http.Request) error {
 func (s *Service) begin(w http.ResponseWriter, r *http.Request, p *Provider) error {
 	back := r.URL.Query().Get("redirect")
 	if back != "" && !redirect.IsLocal(back) {
-		return fault.New(fault.Invalid, "A sign-in can redirect only to this server.").WithField("redirect", "must be a path of this server")
+		return fault.New(fault.Invalid, "A sign-in can redirect only to this server.").
+			WithField("redirect", "must be a path of this server")
 	}
 	actor := httpapi.ActorFrom(r.Context())
 	signedState, verifier, err := s.flow(p).Begin(w, func(hash string) any {
@@ -74,13 +75,15 @@ func (s *Service) begin(w http.ResponseWriter, r *http.Request, p *Provider) err
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, s.config(p).AuthCodeURL(signedState.Reveal(), oauth2.S256ChallengeOption(verifier)), http.StatusSeeOther)
+	http.Redirect(w, r, s.config(p).AuthCodeURL(signedState.Reveal(), oauth2.S256ChallengeOption(verifier)),
+		http.StatusSeeOther)
 	return nil
 }
 
 func (s *Service) flow(p *Provider) redirect.Flow {
 	return redirect.Flow{
-		Signer: s.opts.Signer, Purpose: purpose, Cookie: verifierCookie, Path: s.callbackURL(p).Path, Secure: s.opts.AccessURL.Scheme == "https",
+		Signer: s.opts.Signer, Purpose: purpose, Cookie: verifierCookie, Path: s.callbackURL(p).Path,
+		Secure: s.opts.AccessURL.Scheme == "https",
 	}
 }
 
@@ -89,7 +92,8 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 	var begun state
 	verifier, ok := s.flow(p).Finish(w, r, &begun, func() string { return begun.Verifier })
 	if !ok || begun.User != actor.UserID || begun.Session != actor.KeyID || begun.Provider != p.ID {
-		s.log.InfoContext(r.Context(), "external sign-in refused: begun by another session", "user", actor.UserID, "provider", p.ID)
+		s.log.InfoContext(r.Context(), "external sign-in refused: begun by another session", "user", actor.UserID,
+			"provider", p.ID)
 		s.sendBack(w, r, p, failedState, "")
 		return nil
 	}
@@ -101,14 +105,17 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, p *Provider) er
 		}
 	}
 	if failed != "" {
-		s.log.InfoContext(r.Context(), "external sign-in failed", "user", actor.UserID, "provider", p.ID, "reason", failed)
+		s.log.InfoContext(r.Context(), "external sign-in failed", "user", actor.UserID, "provider", p.ID, "reason",
+			failed)
 	}
 	s.sendBack(w, r, p, failed, begun.Back)
 	return nil
 }
 
 // exchange turns a code into a link, or returns why it cannot. It blocks for two requests to the provider.
-func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, code, verifier string) (failed string, err error) {
+func (s *Service) exchange(
+	ctx context.Context, user uuid.UUID, p *Provider, code, verifier string,
+) (failed string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, workTimeout)
 	defer cancel()
 	var got *oauth2.Token
@@ -127,8 +134,11 @@ func (s *Service) exchange(ctx context.Context, user uuid.UUID, p *Provider, cod
 	return s.accept(ctx, user, p, got)
 }
 
-// accept links the account whose token a provider has issued, or returns why it cannot. It blocks for a request to the provider.
-func (s *Service) accept(ctx context.Context, user uuid.UUID, p *Provider, got *oauth2.Token) (failed string, err error) {
+// accept links the account whose token a provider has issued, or returns why it cannot. It blocks for a request to the
+// provider.
+func (s *Service) accept(
+	ctx context.Context, user uuid.UUID, p *Provider, got *oauth2.Token,
+) (failed string, err error) {
 	good, err := s.validate(ctx, p, tokens{Access: got.AccessToken})
 	if err != nil {
 		s.log.WarnContext(ctx, "cannot validate external token", "user", user, "provider", p.ID, "err", err)

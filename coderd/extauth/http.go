@@ -27,8 +27,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	var out sdk.ExternalAuths
 	for _, p := range s.opts.Providers {
 		out.Providers = append(out.Providers, sdk.ExternalAuthProvider{
-			ID: p.ID, Type: p.Type, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, AllowRefresh: !p.NoRefresh, AllowValidate: p.ValidateURL != "",
-			Device: p.Device, SupportsRevocation: p.RevokeURL != "",
+			ID: p.ID, Type: p.Type, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, AllowRefresh: !p.NoRefresh,
+			AllowValidate: p.ValidateURL != "",
+			Device:        p.Device, SupportsRevocation: p.RevokeURL != "",
 		})
 	}
 	for _, link := range links {
@@ -36,8 +37,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		shown := sdk.ExternalAuthLink{
-			ProviderID: link.ProviderID, CreatedAt: link.CreatedAt, UpdatedAt: link.UpdatedAt, HasRefreshToken: link.Refreshable,
-			Authenticated: works(link), ValidateError: link.Failure,
+			ProviderID: link.ProviderID, CreatedAt: link.CreatedAt, UpdatedAt: link.UpdatedAt,
+			HasRefreshToken: link.Refreshable,
+			Authenticated:   works(link), ValidateError: link.Failure,
 		}
 		if link.ExpiresAt != nil {
 			shown.Expires = *link.ExpiresAt
@@ -62,7 +64,9 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if p == nil {
 		return noProvider(r.PathValue("externalauth"))
 	}
-	out := sdk.ExternalAuth{Device: p.Device, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, SupportsRevocation: p.RevokeURL != ""}
+	out := sdk.ExternalAuth{
+		Device: p.Device, DisplayName: p.DisplayName, DisplayIcon: p.DisplayIcon, SupportsRevocation: p.RevokeURL != "",
+	}
 	t, err := s.token(r.Context(), actor.UserID, p)
 	if f := fault.As(err); f != nil && f.Code == fault.Conflict {
 		out.ValidateError = f.Error()
@@ -91,7 +95,9 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 		if had, err = s.taken(r.Context(), q, p, linkKey{actor.UserID, id}); err != nil {
 			return err
 		}
-		n, err := q.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{UserID: actor.UserID, ProviderID: id})
+		n, err := q.DeleteExternalAuthLink(r.Context(), dbsqlc.DeleteExternalAuthLinkParams{
+			UserID: actor.UserID, ProviderID: id,
+		})
 		if err == nil && n == 0 {
 			return fault.New(fault.NotFound, "You have no link with %.64q.", id)
 		}
@@ -109,7 +115,8 @@ func (s *Service) unlink(w http.ResponseWriter, r *http.Request) error {
 		// Not for as long as the client waits: the tokens are nowhere else.
 		err := s.revoke(context.WithoutCancel(r.Context()), p, had)
 		if out.TokenRevoked = err == nil; err != nil {
-			s.log.WarnContext(r.Context(), "cannot revoke external token", "user", actor.UserID, "provider", id, "err", err)
+			s.log.WarnContext(r.Context(), "cannot revoke external token", "user", actor.UserID, "provider", id, "err",
+				err)
 			out.TokenRevocationError = p.DisplayName + " did not revoke the token. Revoke it in your settings there."
 		}
 	}

@@ -42,7 +42,9 @@ type Token struct {
 }
 
 // seal encrypts the tokens that a provider has issued.
-func (s *Service) seal(user uuid.UUID, p *Provider, got *oauth2.Token) (sealed []byte, refreshable bool, expires *time.Time, err error) {
+func (s *Service) seal(
+	user uuid.UUID, p *Provider, got *oauth2.Token,
+) (sealed []byte, refreshable bool, expires *time.Time, err error) {
 	t := tokens{Access: got.AccessToken}
 	if !p.NoRefresh {
 		t.Refresh = got.RefreshToken
@@ -80,7 +82,9 @@ func (s *Service) Link(ctx context.Context, user uuid.UUID, provider string, got
 }
 
 // LinkIn is Link within a transaction.
-func (s *Service) LinkIn(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID, provider string, got *oauth2.Token) error {
+func (s *Service) LinkIn(
+	ctx context.Context, q *dbsqlc.Queries, user uuid.UUID, provider string, got *oauth2.Token,
+) error {
 	p := s.keeper(provider)
 	if p == nil {
 		return noProvider(provider)
@@ -97,9 +101,9 @@ func (s *Service) LinkIn(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID,
 	return nil
 }
 
-// token returns a user's token for a provider, refreshed if it is about to expire, and validated. It blocks for at most two
-// requests to the provider, and concurrent calls for the same token share the work. An error is a fault: the answer is
-// unknown for now.
+// token returns a user's token for a provider, refreshed if it is about to expire, and validated. It blocks for at most
+// two requests to the provider, and concurrent calls for the same token share the work. An error is a fault: the answer
+// is unknown for now.
 func (s *Service) token(ctx context.Context, user uuid.UUID, p *Provider) (Token, error) {
 	// The first caller may cancel before the others.
 	ctx = context.WithoutCancel(ctx)
@@ -137,7 +141,8 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	}
 	good, err := s.validate(ctx, p, t)
 	if err != nil {
-		// An outage of the service must not look like a revoked token. A user of the token will notice if it was revoked.
+		// An outage of the service must not look like a revoked token. A user of the token will notice if it was
+		// revoked.
 		s.log.WarnContext(ctx, "token of another service not validated", "user", user, "provider", p.ID, "err", err)
 		good = true
 	}
@@ -179,14 +184,17 @@ func (s *Service) fail(ctx context.Context, link dbsqlc.ExternalAuthLink, why st
 	if err != nil {
 		return fmt.Errorf("mark link: %w", err)
 	}
-	s.log.InfoContext(ctx, "external login is no longer valid", "user", link.UserID, "provider", link.ProviderID, "reason", why)
+	s.log.InfoContext(ctx, "external login is no longer valid", "user", link.UserID, "provider", link.ProviderID,
+		"reason", why)
 	return nil
 }
 
-// refresh renews a link's tokens while holding the row's lock, so that two servers never spend the same refresh token. done
-// reports that the tokens are now new, renewed by this call or by another. If a token cannot be renewed, refresh returns the
-// link unchanged as long as the old token is valid, and with Failure set after that.
-func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, done bool, err error) {
+// refresh renews a link's tokens while holding the row's lock, so that two servers never spend the same refresh token.
+// done reports that the tokens are now new, renewed by this call or by another. If a token cannot be renewed, refresh
+// returns the link unchanged as long as the old token is valid, and with Failure set after that.
+func (s *Service) refresh(
+	ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink,
+) (link dbsqlc.ExternalAuthLink, done bool, err error) {
 	link, got, done, err := s.renewLocked(ctx, p, seen)
 	if heed := s.heeds[p.ID]; got != nil && heed != nil {
 		heed(ctx, seen.UserID, got)
@@ -194,8 +202,11 @@ func (s *Service) refresh(ctx context.Context, p *Provider, seen dbsqlc.External
 	return link, done, err
 }
 
-// renewLocked is the part of refresh that holds the row's lock. It also returns the new tokens if this call has stored them.
-func (s *Service) renewLocked(ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink) (link dbsqlc.ExternalAuthLink, fresh *oauth2.Token, done bool, err error) {
+// renewLocked is the part of refresh that holds the row's lock. It also returns the new tokens if this call has stored
+// them.
+func (s *Service) renewLocked(
+	ctx context.Context, p *Provider, seen dbsqlc.ExternalAuthLink,
+) (link dbsqlc.ExternalAuthLink, fresh *oauth2.Token, done bool, err error) {
 	leave, err := enter(ctx, s.refreshing)
 	if err != nil {
 		return seen, nil, false, err
@@ -204,7 +215,9 @@ func (s *Service) renewLocked(ctx context.Context, p *Provider, seen dbsqlc.Exte
 	got := s.renewal(seen) // requested once, however often the transaction runs
 	var refused error
 	renew := func(q *dbsqlc.Queries) (err error) {
-		link, err = q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: seen.UserID, ProviderID: seen.ProviderID})
+		link, err = q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{
+			UserID: seen.UserID, ProviderID: seen.ProviderID,
+		})
 		if err != nil {
 			return err
 		}
@@ -230,8 +243,8 @@ func (s *Service) renewLocked(ctx context.Context, p *Provider, seen dbsqlc.Exte
 		}
 		return err
 	}
-	// By the time it answers, the provider has spent the old refresh token: the new tokens must not be lost with a failed
-	// transaction.
+	// By the time it answers, the provider has spent the old refresh token: the new tokens must not be lost with a
+	// failed transaction.
 	retry := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for try := 1; ; try++ {
 		err = s.opts.DB.InTx(ctx, renew)
@@ -242,7 +255,9 @@ func (s *Service) renewLocked(ctx context.Context, p *Provider, seen dbsqlc.Exte
 	}
 	switch {
 	case database.IsNotFound(err): // unlinked meanwhile
-		return dbsqlc.ExternalAuthLink{UserID: seen.UserID, ProviderID: seen.ProviderID, Failure: failureRefresh}, nil, false, nil
+		return dbsqlc.ExternalAuthLink{
+			UserID: seen.UserID, ProviderID: seen.ProviderID, Failure: failureRefresh,
+		}, nil, false, nil
 	case err != nil:
 		return link, nil, false, fmt.Errorf("renew link: %w", err)
 	case done || link.Failure != "":
@@ -251,16 +266,20 @@ func (s *Service) renewLocked(ctx context.Context, p *Provider, seen dbsqlc.Exte
 		link.Failure = failureRefresh
 		return link, nil, false, s.fail(ctx, link, failureRefresh)
 	case refused != nil:
-		s.log.WarnContext(ctx, "cannot renew external token", "user", seen.UserID, "provider", p.ID, "err", describe(refused))
+		s.log.WarnContext(ctx, "cannot renew external token", "user", seen.UserID, "provider", p.ID, "err",
+			describe(refused))
 		if left(link) <= 0 {
-			return link, nil, false, fault.New(fault.Unavailable, "%s did not issue a new token.", p.DisplayName).WithDetail("Try again in a moment.")
+			return link, nil, false, fault.New(fault.Unavailable, "%s did not issue a new token.", p.DisplayName).
+				WithDetail("Try again in a moment.")
 		}
 	}
 	return link, nil, false, nil
 }
 
 // store writes renewed tokens to the database.
-func (s *Service) store(ctx context.Context, q *dbsqlc.Queries, p *Provider, link dbsqlc.ExternalAuthLink, got *oauth2.Token) (dbsqlc.ExternalAuthLink, error) {
+func (s *Service) store(
+	ctx context.Context, q *dbsqlc.Queries, p *Provider, link dbsqlc.ExternalAuthLink, got *oauth2.Token,
+) (dbsqlc.ExternalAuthLink, error) {
 	sealed, refreshable, expires, err := s.seal(link.UserID, p, got)
 	if err != nil {
 		return link, err
@@ -280,15 +299,16 @@ func (s *Service) renew(ctx context.Context, p *Provider, refreshToken string) (
 	return s.config(p).TokenSource(ctx, &oauth2.Token{RefreshToken: refreshToken}).Token()
 }
 
-// refusal reports whether the provider will never accept the refresh token again. A sign-in ends only for the answer that says
-// so: a wrong client secret must not sign everyone out.
+// refusal reports whether the provider will never accept the refresh token again. A sign-in ends only for the answer
+// that says so: a wrong client secret must not sign everyone out.
 func (p *Provider) refusal(err error) bool {
 	if p.Renew == nil {
 		return isFinal(err)
 	}
 	refused, ok := errors.AsType[*oauth2.RetrieveError](err)
 	// Some providers (glewlwyd) answer status 400 without any body instead. Proxies that fail send a page.
-	mute := ok && refused.ErrorCode == "" && len(refused.Body) == 0 && refused.Response != nil && refused.Response.StatusCode == http.StatusBadRequest
+	mute := ok && refused.ErrorCode == "" && len(refused.Body) == 0 && refused.Response != nil &&
+		refused.Response.StatusCode == http.StatusBadRequest
 	return mute || ok && refused.ErrorCode == "invalid_grant"
 }
 
@@ -298,7 +318,8 @@ func isFinal(err error) bool {
 	if !ok {
 		return false
 	}
-	return refused.ErrorCode != "" && refused.ErrorCode != "temporarily_unavailable" && refused.ErrorCode != "server_error" && refused.ErrorCode != "slow_down" ||
+	return refused.ErrorCode != "" && refused.ErrorCode != "temporarily_unavailable" &&
+		refused.ErrorCode != "server_error" && refused.ErrorCode != "slow_down" ||
 		refused.Response != nil && (refused.Response.StatusCode == http.StatusBadRequest || refused.Response.StatusCode == http.StatusUnauthorized)
 }
 

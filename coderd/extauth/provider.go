@@ -32,7 +32,8 @@ type Provider struct {
 	Renew func(ctx context.Context, refresh string) (*oauth2.Token, error)
 }
 
-// kind describes a type of provider. Paths are the same on its public hosts and on self-hosted ones, except for validate.
+// kind describes a type of provider. Paths are the same on its public hosts and on self-hosted ones, except for
+// validate.
 type kind struct {
 	name              string
 	origin            string // of the public service; "" for a type that has none
@@ -89,7 +90,8 @@ var kinds = map[string]kind{
 	},
 }
 
-// username returns the username that git sends with the token. Unknown services accept any name: only the token matters.
+// username returns the username that git sends with the token. Unknown services accept any name: only the token
+// matters.
 func (p *Provider) username() string {
 	if kind, ok := kinds[p.Type]; ok {
 		return kind.username
@@ -100,10 +102,10 @@ func (p *Provider) username() string {
 // maxURL bounds the URLs that are matched, in bytes.
 const maxURL = 2048
 
-// Matches reports whether the provider's token may be sent to the server at a URL. Operators write "github\.com" and mean the
-// host, so a match begins where the URL or its host does, and ends where a part of it ends: "github.com.example.org" is a
-// different host. An expression without a scheme means HTTPS: a token is not sent unencrypted unless the operator wrote
-// "http".
+// Matches reports whether the provider's token may be sent to the server at a URL. Operators write "github\.com" and
+// mean the host, so a match begins where the URL or its host does, and ends where a part of it ends:
+// "github.com.example.org" is a different host. An expression without a scheme means HTTPS: a token is not sent
+// unencrypted unless the operator wrote "http".
 func (p *Provider) Matches(text string) bool {
 	if p.Match == nil || len(text) > maxURL {
 		return false
@@ -122,7 +124,8 @@ func (p *Provider) Matches(text string) bool {
 	return false
 }
 
-// wholeParts reports whether the expression, which compileMatch has anchored, matches text up to the end of one of its parts.
+// wholeParts reports whether the expression, which compileMatch has anchored, matches text up to the end of one of its
+// parts.
 func wholeParts(re *regexp.Regexp, text string) bool {
 	at := re.FindStringIndex(text)
 	if at == nil {

@@ -25,9 +25,9 @@ type linkKey struct {
 	provider string
 }
 
-// renewal holds the tokens that a provider has issued for a link, in the version of the link for which they were requested.
-// Until they are stored, this process has the only copy: the next question about the link stores them instead of spending the
-// old refresh token again.
+// renewal holds the tokens that a provider has issued for a link, in the version of the link for which they were
+// requested. Until they are stored, this process has the only copy: the next question about the link stores them
+// instead of spending the old refresh token again.
 type renewal struct {
 	of  time.Time // the link's updated_at
 	got *oauth2.Token
@@ -35,8 +35,8 @@ type renewal struct {
 
 func keyOf(link dbsqlc.ExternalAuthLink) linkKey { return linkKey{link.UserID, link.ProviderID} }
 
-// renewal returns the tokens that were issued for the link and are not stored yet, or nil. If the link was renewed in another
-// way, it discards them.
+// renewal returns the tokens that were issued for the link and are not stored yet, or nil. If the link was renewed in
+// another way, it discards them.
 func (s *Service) renewal(link dbsqlc.ExternalAuthLink) *oauth2.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,9 @@ func (s *Service) storeRenewed() {
 	defer cancel()
 	for key, r := range left {
 		err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-			link, err := q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: key.user, ProviderID: key.provider})
+			link, err := q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{
+				UserID: key.user, ProviderID: key.provider,
+			})
 			if database.IsNotFound(err) || err == nil && !link.UpdatedAt.Equal(r.of) {
 				return nil // unlinked, or renewed in another way
 			}
@@ -86,7 +88,8 @@ func (s *Service) storeRenewed() {
 			return err
 		})
 		if err != nil {
-			s.log.Error("renewed tokens are lost: the user must sign in again", "user", key.user, "provider", key.provider, "err", err)
+			s.log.Error("renewed tokens are lost: the user must sign in again", "user", key.user, "provider",
+				key.provider, "err", err)
 		}
 	}
 }

@@ -16,13 +16,15 @@ import (
 )
 
 // taken returns the tokens of a link that the transaction of q is about to delete, so that they can be revoked at their
-// provider p. It waits for a renewal that is under way: the provider's last tokens are those to revoke. Without a way to
-// revoke, or a link that can be read, there are none.
+// provider p. It waits for a renewal that is under way: the provider's last tokens are those to revoke. Without a way
+// to revoke, or a link that can be read, there are none.
 func (s *Service) taken(ctx context.Context, q *dbsqlc.Queries, p *Provider, key linkKey) (tokens, error) {
 	if p == nil || p.RevokeURL == "" {
 		return tokens{}, nil
 	}
-	link, err := q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{UserID: key.user, ProviderID: key.provider})
+	link, err := q.LockExternalAuthLink(ctx, dbsqlc.LockExternalAuthLinkParams{
+		UserID: key.user, ProviderID: key.provider,
+	})
 	if database.IsNotFound(err) {
 		return tokens{}, nil
 	}

@@ -24,8 +24,8 @@ type Credential struct {
 	Token       secret.Token
 }
 
-// ForURL returns the user's credential for the service at a URL. Its token is empty if the user has no working link. ForURL
-// returns the fault NotFound if no provider matches the URL.
+// ForURL returns the user's credential for the service at a URL. Its token is empty if the user has no working link.
+// ForURL returns the fault NotFound if no provider matches the URL.
 func (s *Service) ForURL(ctx context.Context, user uuid.UUID, text string) (Credential, error) {
 	for i := range s.opts.Providers {
 		if p := &s.opts.Providers[i]; p.Matches(text) {
@@ -49,14 +49,20 @@ func (s *Service) credential(ctx context.Context, user uuid.UUID, p *Provider) (
 	if f := fault.As(err); err != nil && (f == nil || f.Code != fault.Conflict) { // an unreadable link counts as none
 		return Credential{}, err
 	}
-	return Credential{Provider: p.ID, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(), Token: t.Access}, nil
+	return Credential{
+		Provider: p.ID, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(), Token: t.Access,
+	}, nil
 }
 
 // Describe returns the state of a user's links that a template version asks for. It asks the providers.
-func (s *Service) Describe(ctx context.Context, user uuid.UUID, asked []dbsqlc.TemplateVersionExternalAuth) ([]sdk.TemplateVersionExternalAuth, error) {
+func (s *Service) Describe(
+	ctx context.Context, user uuid.UUID, asked []dbsqlc.TemplateVersionExternalAuth,
+) ([]sdk.TemplateVersionExternalAuth, error) {
 	out := make([]sdk.TemplateVersionExternalAuth, len(asked))
 	for i, a := range asked {
-		out[i] = sdk.TemplateVersionExternalAuth{ID: a.ProviderID, DisplayName: a.ProviderID, Optional: a.Optional, AuthenticateURL: s.PageURL(a.ProviderID)}
+		out[i] = sdk.TemplateVersionExternalAuth{
+			ID: a.ProviderID, DisplayName: a.ProviderID, Optional: a.Optional, AuthenticateURL: s.PageURL(a.ProviderID),
+		}
 		p := s.provider(a.ProviderID)
 		if p == nil {
 			continue
@@ -71,8 +77,8 @@ func (s *Service) Describe(ctx context.Context, user uuid.UUID, asked []dbsqlc.T
 	return out, nil
 }
 
-// Require returns the fault Conflict if a user lacks a link that a template version requires. It queries only the database,
-// because it runs in a transaction.
+// Require returns the fault Conflict if a user lacks a link that a template version requires. It queries only the
+// database, because it runs in a transaction.
 func (s *Service) Require(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID) error {
 	asked, linked, err := s.links(ctx, q, user, version)
 	if err != nil {
@@ -99,7 +105,9 @@ func (s *Service) Require(ctx context.Context, q *dbsqlc.Queries, user, version 
 	return refused.WithDetail("Open %s and link the account, then try again.", strings.Join(urls, " and "))
 }
 
-func (s *Service) links(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID) ([]dbsqlc.TemplateVersionExternalAuth, map[string]dbsqlc.ExternalAuthLink, error) {
+func (s *Service) links(
+	ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID,
+) ([]dbsqlc.TemplateVersionExternalAuth, map[string]dbsqlc.ExternalAuthLink, error) {
 	asked, err := q.ListTemplateVersionExternalAuth(ctx, version)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list logins of the template: %w", err)
@@ -120,7 +128,9 @@ func (s *Service) links(ctx context.Context, q *dbsqlc.Queries, user, version uu
 
 // BuildTokens returns the access tokens that a template version asks for, by provider, as they are in the database. If
 // required is set, it returns the fault Conflict if a token that the template requires is no longer valid.
-func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID, required bool) (map[string]string, error) {
+func (s *Service) BuildTokens(
+	ctx context.Context, q *dbsqlc.Queries, user, version uuid.UUID, required bool,
+) (map[string]string, error) {
 	asked, linked, err := s.links(ctx, q, user, version)
 	if err != nil {
 		return nil, err
@@ -144,8 +154,8 @@ func (s *Service) BuildTokens(ctx context.Context, q *dbsqlc.Queries, user, vers
 	return out, nil
 }
 
-// Freshen renews a user's tokens that will expire soon, before a build that may use them is created. It leaves tokens that
-// cannot be renewed now as they are: Require and BuildTokens decide.
+// Freshen renews a user's tokens that will expire soon, before a build that may use them is created. It leaves tokens
+// that cannot be renewed now as they are: Require and BuildTokens decide.
 func (s *Service) Freshen(ctx context.Context, user uuid.UUID) error {
 	if len(s.opts.Providers)+len(s.opts.SignIn) == 0 {
 		return nil

@@ -54,24 +54,30 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	read := rbac.Needs(rbac.Read, rbac.Group)
 	mux.Handle("GET /api/v2/groups", read, s.list)
 	mux.Handle("GET /api/v2/groups/{group}", read, s.get)
-	mux.Handle("PATCH /api/v2/groups/{group}", rbac.Needs(rbac.Update, rbac.Group), s.patch, audit.On(audit.Write, audit.Group))
-	mux.Handle("DELETE /api/v2/groups/{group}", rbac.Needs(rbac.Delete, rbac.Group), s.delete, audit.On(audit.Delete, audit.Group))
+	mux.Handle("PATCH /api/v2/groups/{group}", rbac.Needs(rbac.Update, rbac.Group), s.patch,
+		audit.On(audit.Write, audit.Group))
+	mux.Handle("DELETE /api/v2/groups/{group}", rbac.Needs(rbac.Delete, rbac.Group), s.delete,
+		audit.On(audit.Delete, audit.Group))
 	mux.Handle("GET /api/v2/groups/{group}/members", read, s.members)
 	mux.Handle("GET /api/v2/organizations/{organization}/groups", read, s.list)
-	mux.Handle("POST /api/v2/organizations/{organization}/groups", rbac.Needs(rbac.Create, rbac.Group), s.create, audit.On(audit.Create, audit.Group), httpapi.Creates("groups/{created}"))
+	mux.Handle("POST /api/v2/organizations/{organization}/groups", rbac.Needs(rbac.Create, rbac.Group), s.create,
+		audit.On(audit.Create, audit.Group), httpapi.Creates("groups/{created}"))
 	mux.Handle("GET /api/v2/organizations/{organization}/groups/{groupname}", read, s.getByName)
 }
 
-// CheckName returns a fault if a group cannot have the name. Names may come from an identity provider, so that letters of all scripts and
-// punctuation are valid.
+// CheckName returns a fault if a group cannot have the name. Names may come from an identity provider, so that letters
+// of all scripts and punctuation are valid.
 func CheckName(name string) error {
 	invalid := func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.TrimSpace(name) != name || strings.ContainsFunc(name, invalid) {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.TrimSpace(name) != name ||
+		strings.ContainsFunc(name, invalid) {
 		return fault.New(fault.Invalid, "The group's name is invalid.").
-			WithField("name", fmt.Sprintf("must be 1 to %d bytes of printable text, without spaces at its ends", maxName))
+			WithField("name",
+				fmt.Sprintf("must be 1 to %d bytes of printable text, without spaces at its ends", maxName))
 	}
 	if uuid.Validate(name) == nil || strings.Trim(name, ".") == "" {
-		return fault.New(fault.Invalid, "The group's name is invalid.").WithField("name", "must not be a UUID or consist of dots")
+		return fault.New(fault.Invalid, "The group's name is invalid.").
+			WithField("name", "must not be a UUID or consist of dots")
 	}
 	return nil
 }
@@ -82,11 +88,13 @@ func check(name, displayName, avatar string, quota int) error {
 		return err
 	}
 	refused := fault.New(fault.Invalid, "The group is invalid.")
-	if len(displayName) > maxName || strings.ContainsFunc(displayName, httpapi.Hidden) || !utf8.ValidString(displayName) {
+	if len(displayName) > maxName || strings.ContainsFunc(displayName, httpapi.Hidden) ||
+		!utf8.ValidString(displayName) {
 		refused.WithField("display_name", fmt.Sprintf("must be at most %d bytes, all of them visible", maxName))
 	}
 	if !validAvatar(avatar) {
-		refused.WithField("avatar_url", fmt.Sprintf("must be an http or https URL, or a path on this server, of at most %d bytes", maxAvatar))
+		refused.WithField("avatar_url",
+			fmt.Sprintf("must be an http or https URL, or a path on this server, of at most %d bytes", maxAvatar))
 	}
 	if quota < 0 || quota > math.MaxInt32 {
 		refused.WithField("quota_allowance", fmt.Sprintf("must be from 0 to %d", math.MaxInt32))
@@ -102,7 +110,8 @@ func validAvatar(text string) bool {
 	if err != nil || len(text) > maxAvatar || !utf8.ValidString(text) {
 		return false
 	}
-	return text == "" || (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" || u.Scheme == "" && u.Host == "" && strings.HasPrefix(text, "/")
+	return text == "" || (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" || u.Scheme == "" &&
+		u.Host == "" && strings.HasPrefix(text, "/")
 }
 
 // extent returns a query for the groups that the actor may read.
@@ -112,7 +121,9 @@ func extent(actor rbac.Actor) dbsqlc.ListGroupRowsParams {
 }
 
 // list returns groups with their first members, at most the given number of each; 0 means all.
-func list(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, p dbsqlc.ListGroupRowsParams, members int32) ([]sdk.Group, error) {
+func list(
+	ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, p dbsqlc.ListGroupRowsParams, members int32,
+) ([]sdk.Group, error) {
 	if p.ExtentOrganizations == nil {
 		p.ExtentOrganizations = []uuid.UUID{}
 	}
@@ -136,15 +147,18 @@ func list(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, p dbsqlc.Li
 	for i, row := range rows {
 		g := row.Group
 		out[i] = sdk.Group{
-			ID: g.ID, Name: g.Name, DisplayName: g.DisplayName, OrganizationID: g.OrganizationID, OrganizationName: row.OrganizationName,
-			OrganizationDisplayName: row.OrganizationDisplayName, Members: byGroup[g.ID], TotalMemberCount: int(row.Total),
-			AvatarURL: g.AvatarUrl, QuotaAllowance: int(g.QuotaAllowance), Source: sdk.GroupSource(g.Source),
+			ID: g.ID, Name: g.Name, DisplayName: g.DisplayName, OrganizationID: g.OrganizationID,
+			OrganizationName:        row.OrganizationName,
+			OrganizationDisplayName: row.OrganizationDisplayName, Members: byGroup[g.ID],
+			TotalMemberCount: int(row.Total),
+			AvatarURL:        g.AvatarUrl, QuotaAllowance: int(g.QuotaAllowance), Source: sdk.GroupSource(g.Source),
 		}
 	}
 	return out, nil
 }
 
-// list serves the groups that the actor may see, of the organization in the path or all: GET …/groups?organization=&has_member=&q=.
+// list serves the groups that the actor may see, of the organization in the path or all: GET
+// …/groups?organization=&has_member=&q=.
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	p := extent(actor)
@@ -205,7 +219,8 @@ func object(g dbsqlc.Group) rbac.Object { return rbac.Of(rbac.Group, uuid.Nil).I
 
 // write answers with a group and all its members.
 func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	groups, err := list(r.Context(), s.db.Queries, httpapi.ActorFrom(r.Context()), dbsqlc.ListGroupRowsParams{Ids: []uuid.UUID{id}, ExtentAll: true}, 0)
+	groups, err := list(r.Context(), s.db.Queries, httpapi.ActorFrom(r.Context()),
+		dbsqlc.ListGroupRowsParams{Ids: []uuid.UUID{id}, ExtentAll: true}, 0)
 	if err != nil {
 		return err
 	}
@@ -229,7 +244,9 @@ func (s *Service) getByName(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g, err := s.db.GetGroupByName(r.Context(), dbsqlc.GetGroupByNameParams{OrganizationID: org.ID, Name: database.Text(r.PathValue("groupname"))})
+	g, err := s.db.GetGroupByName(r.Context(), dbsqlc.GetGroupByNameParams{
+		OrganizationID: org.ID, Name: database.Text(r.PathValue("groupname")),
+	})
 	if err != nil {
 		return lookup.Fault(err, rbac.Group, "look up group")
 	}
@@ -256,14 +273,16 @@ func (s *Service) members(w http.ResponseWriter, r *http.Request) error {
 	if limit == 0 || limit > maxPage {
 		limit = maxPage
 	}
-	rows, err := s.db.ListGroupRows(ctx, dbsqlc.ListGroupRowsParams{Ids: []uuid.UUID{g.ID}, ExtentAll: true, ExtentOrganizations: []uuid.UUID{}})
+	rows, err := s.db.ListGroupRows(ctx,
+		dbsqlc.ListGroupRowsParams{Ids: []uuid.UUID{g.ID}, ExtentAll: true, ExtentOrganizations: []uuid.UUID{}})
 	if err != nil {
 		return fmt.Errorf("count members: %w", err)
 	}
 	if len(rows) == 0 {
 		return rbac.NotFound(rbac.Group)
 	}
-	found, err := s.db.ListGroupMembers(ctx, dbsqlc.ListGroupMembersParams{Ids: []uuid.UUID{g.ID}, PageLimit: int32(limit), PageOffset: int32(offset)})
+	found, err := s.db.ListGroupMembers(ctx,
+		dbsqlc.ListGroupMembersParams{Ids: []uuid.UUID{g.ID}, PageLimit: int32(limit), PageOffset: int32(offset)})
 	if err != nil {
 		return fmt.Errorf("list members: %w", err)
 	}
@@ -296,7 +315,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 			return lookup.Fault(err, rbac.Organization, "hold organization")
 		}
 		g, err := q.InsertGroup(ctx, dbsqlc.InsertGroupParams{
-			ID: id, OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName, AvatarUrl: req.AvatarURL, QuotaAllowance: int32(req.QuotaAllowance),
+			ID: id, OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName, AvatarUrl: req.AvatarURL,
+			QuotaAllowance: int32(req.QuotaAllowance),
 		})
 		if err != nil {
 			return err
@@ -311,7 +331,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 
 func taken(err error, name, doing string) error {
 	if database.IsUniqueViolation(err, "groups_name") {
-		return fault.New(fault.Conflict, "The organization already has a group named %q.", name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "The organization already has a group named %q.", name).
+			WithField("name", "is taken")
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
@@ -330,7 +351,8 @@ func (s *Service) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error { return update(ctx, q, httpapi.ActorFrom(ctx), g.ID, req, add, remove) })
+	err = s.db.InTx(ctx,
+		func(q *dbsqlc.Queries) error { return update(ctx, q, httpapi.ActorFrom(ctx), g.ID, req, add, remove) })
 	if err != nil {
 		return taken(err, req.Name, "change group")
 	}
@@ -373,7 +395,9 @@ func update(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, id uuid.UU
 	if err != nil {
 		return lookup.Fault(err, rbac.Group, "lock group")
 	}
-	p := dbsqlc.UpdateGroupParams{ID: g.ID, Name: g.Name, DisplayName: g.DisplayName, AvatarUrl: g.AvatarUrl, QuotaAllowance: g.QuotaAllowance}
+	p := dbsqlc.UpdateGroupParams{
+		ID: g.ID, Name: g.Name, DisplayName: g.DisplayName, AvatarUrl: g.AvatarUrl, QuotaAllowance: g.QuotaAllowance,
+	}
 	quota := int(g.QuotaAllowance)
 	if req.Name != "" {
 		p.Name = req.Name
@@ -387,7 +411,8 @@ func update(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, id uuid.UU
 	if req.QuotaAllowance != nil {
 		quota = *req.QuotaAllowance
 	}
-	if everyone := g.ID == g.OrganizationID; everyone && (len(add)+len(remove) > 0 || p.Name != g.Name || p.DisplayName != g.DisplayName || p.AvatarUrl != g.AvatarUrl) {
+	if everyone := g.ID == g.OrganizationID; everyone &&
+		(len(add)+len(remove) > 0 || p.Name != g.Name || p.DisplayName != g.DisplayName || p.AvatarUrl != g.AvatarUrl) {
 		return fault.New(fault.Invalid, "The group %s always contains all members of the organization.", sdk.Everyone).
 			WithDetail("Only its quota can be changed.")
 	}
@@ -436,7 +461,9 @@ func changeMembers(ctx context.Context, q *dbsqlc.Queries, g dbsqlc.Group, add, 
 	if len(add) == 0 {
 		return nil
 	}
-	members, err := q.HoldOrganizationMembers(ctx, dbsqlc.HoldOrganizationMembersParams{OrganizationID: g.OrganizationID, Users: add})
+	members, err := q.HoldOrganizationMembers(ctx, dbsqlc.HoldOrganizationMembersParams{
+		OrganizationID: g.OrganizationID, Users: add,
+	})
 	if err != nil {
 		return fmt.Errorf("look up members: %w", err)
 	}
@@ -458,7 +485,8 @@ func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if g.ID == g.OrganizationID {
-		return fault.New(fault.Invalid, "The group %s cannot be deleted.", sdk.Everyone).WithDetail("It always contains all members of the organization.")
+		return fault.New(fault.Invalid, "The group %s cannot be deleted.", sdk.Everyone).
+			WithDetail("It always contains all members of the organization.")
 	}
 	err = s.db.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		g, err := q.LockGroup(r.Context(), g.ID)

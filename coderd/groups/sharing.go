@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// maxShared bounds with how many users and groups one object can be shared: the list is part of the object's row, and large numbers of
-// users belong in a group.
+// maxShared bounds with how many users and groups one object can be shared: the list is part of the object's row, and
+// large numbers of users belong in a group.
 const maxShared = 500
 
 // Change asks for other levels of sharing, by the ids of users and groups. "" ends the sharing with one.
@@ -25,9 +25,12 @@ type Change struct {
 	UsersField, GroupsField string
 }
 
-// Share returns the sharing of an object after a change. Only members and groups of the object's organization can be given access. It
-// returns the fault Invalid for anything else, and changes nothing in the database; the members and groups stay until the transaction ends.
-func Share(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, current rbac.Sharing, c Change) (rbac.Sharing, error) {
+// Share returns the sharing of an object after a change. Only members and groups of the object's organization can be
+// given access. It returns the fault Invalid for anything else, and changes nothing in the database; the members and
+// groups stay until the transaction ends.
+func Share(
+	ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, current rbac.Sharing, c Change,
+) (rbac.Sharing, error) {
 	refused := fault.New(fault.Invalid, "The sharing is invalid.")
 	changed := maps.Clone(current)
 	if changed == nil {
@@ -55,12 +58,15 @@ func Share(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, curre
 	}
 	users, groups := read(c.Users, c.UsersField), read(c.Groups, c.GroupsField)
 	if len(changed) > maxShared {
-		return nil, fault.New(fault.Invalid, "An object can be shared with at most %d users and groups.", maxShared).WithDetail("Share it with a group instead.")
+		return nil, fault.New(fault.Invalid, "An object can be shared with at most %d users and groups.", maxShared).
+			WithDetail("Share it with a group instead.")
 	}
 	if len(refused.Fields) > 0 {
 		return nil, refused
 	}
-	members, err := q.HoldOrganizationMembers(ctx, dbsqlc.HoldOrganizationMembersParams{OrganizationID: organization, Users: users})
+	members, err := q.HoldOrganizationMembers(ctx, dbsqlc.HoldOrganizationMembersParams{
+		OrganizationID: organization, Users: users,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("look up members: %w", err)
 	}
@@ -111,7 +117,9 @@ type SharedGroup struct {
 }
 
 // Resolve returns the users and groups of an organization that a sharing names, as the viewer may see them, by name.
-func Resolve(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organization uuid.UUID, sharing rbac.Sharing) (Shared, error) {
+func Resolve(
+	ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organization uuid.UUID, sharing rbac.Sharing,
+) (Shared, error) {
 	var out Shared
 	ids := slices.Collect(maps.Keys(sharing))
 	if len(ids) == 0 {
@@ -124,7 +132,9 @@ func Resolve(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organiza
 	for _, u := range users {
 		out.Users = append(out.Users, SharedUser{reduced(viewer, u), sharing[u.ID]})
 	}
-	groups, err := list(ctx, q, viewer, dbsqlc.ListGroupRowsParams{Ids: ids, OrganizationID: &organization, ExtentAll: true}, listMembers)
+	groups, err := list(ctx, q, viewer, dbsqlc.ListGroupRowsParams{
+		Ids: ids, OrganizationID: &organization, ExtentAll: true,
+	}, listMembers)
 	if err != nil {
 		return out, err
 	}
@@ -134,18 +144,24 @@ func Resolve(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organiza
 	return out, nil
 }
 
-// Available returns with whom objects of an organization can be shared: the first of the members, and the groups. search selects them by
-// name; "" means all.
-func Available(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organization uuid.UUID, search string) (sdk.ACLAvailable, error) {
+// Available returns with whom objects of an organization can be shared: the first of the members, and the groups.
+// search selects them by name; "" means all.
+func Available(
+	ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organization uuid.UUID, search string,
+) (sdk.ACLAvailable, error) {
 	var out sdk.ACLAvailable
-	users, err := q.ListSharingUsers(ctx, dbsqlc.ListSharingUsersParams{OrganizationID: organization, Search: search, PageLimit: maxPage})
+	users, err := q.ListSharingUsers(ctx, dbsqlc.ListSharingUsersParams{
+		OrganizationID: organization, Search: search, PageLimit: maxPage,
+	})
 	if err != nil {
 		return out, fmt.Errorf("list users: %w", err)
 	}
 	for _, u := range users {
 		out.Users = append(out.Users, reduced(viewer, u))
 	}
-	groups, err := list(ctx, q, viewer, dbsqlc.ListGroupRowsParams{OrganizationID: &organization, Search: search, ExtentAll: true}, listMembers)
+	groups, err := list(ctx, q, viewer, dbsqlc.ListGroupRowsParams{
+		OrganizationID: &organization, Search: search, ExtentAll: true,
+	}, listMembers)
 	out.Groups = groups
 	return out, err
 }
@@ -153,7 +169,8 @@ func Available(ctx context.Context, q *dbsqlc.Queries, viewer rbac.Actor, organi
 // reduced returns a user as another may see them: the address only if they may see the account.
 func reduced(viewer rbac.Actor, u dbsqlc.User) sdk.ReducedUser {
 	out := sdk.ReducedUser{
-		MinimalUser: sdk.MinimalUser{ID: u.ID, Username: u.Username, Name: u.Name}, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt,
+		MinimalUser: sdk.MinimalUser{ID: u.ID, Username: u.Username, Name: u.Name}, CreatedAt: u.CreatedAt,
+		UpdatedAt:  u.UpdatedAt,
 		LastSeenAt: u.LastSeenAt, Status: sdk.UserStatus(u.Status), LoginType: sdk.LoginType(u.LoginType),
 	}
 	if viewer.Current().May(rbac.Read, rbac.Of(rbac.User, u.ID)) == nil {

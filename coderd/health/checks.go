@@ -47,14 +47,15 @@ func (s *Service) database(ctx context.Context) sdk.HealthSection {
 	}
 	section.Message = fmt.Sprintf("PostgreSQL %s responds in %.1f ms.", facts.Version, millis(first))
 	if first > s.opts.SlowDatabase {
-		return bad(section, sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer.", millis(first)),
+		return bad(section, sdk.HealthWarning, CodeDatabaseSlow,
+			fmt.Sprintf("The database takes %.0f ms to answer.", millis(first)),
 			"Run PostgreSQL in the same network as the server, and check its load.")
 	}
 	return section
 }
 
-// probe returns more data than fits into the space that a row leaves free, so that a full disk is noticed. The data does not
-// compress.
+// probe returns more data than fits into the space that a row leaves free, so that a full disk is noticed. The data
+// does not compress.
 func probe() []byte {
 	data := make([]byte, 16<<10)
 	rand.Read(data)
@@ -69,26 +70,31 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 	const remedy = "Set --access-url to the URL at which users and workspaces reach the server, and check any proxies in between."
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("healthz").String(), nil)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The access URL is invalid: "+err.Error()+".", remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The access URL is invalid: "+err.Error()+".",
+			remedy)
 	}
 	start := time.Now()
 	resp, err := s.opts.Client.Do(r)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeAccessURLUnreachable, "The server cannot reach itself at "+u.String()+": "+cause(err)+".", remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLUnreachable,
+			"The server cannot reach itself at "+u.String()+": "+cause(err)+".", remedy)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64))
 	section.Details["status"], section.Details["latency_ms"] = resp.StatusCode, millis(time.Since(start))
 	if err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != "OK" {
-		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s answers with status %d and is not this server.", u, resp.StatusCode), remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLOther,
+			fmt.Sprintf("%s answers with status %d and is not this server.", u, resp.StatusCode), remedy)
 	}
 	if got := resp.Header.Get("X-Coder-Build-Version"); got != buildinfo.Version() && !s.runs(ctx, got) {
-		return bad(section, sdk.HealthError, CodeAccessURLOther, fmt.Sprintf("%s is another server with version %q.", u, got), remedy)
+		return bad(section, sdk.HealthError, CodeAccessURLOther,
+			fmt.Sprintf("%s is another server with version %q.", u, got), remedy)
 	}
 	section.Message = fmt.Sprintf("The server is reachable at %s.", u)
 	switch ip := net.ParseIP(u.Hostname()); {
 	case u.Hostname() == "localhost" || ip != nil && ip.IsLoopback():
-		return bad(section, sdk.HealthWarning, CodeAccessURLLoopback, fmt.Sprintf("%s is reachable from this machine only.", u),
+		return bad(section, sdk.HealthWarning, CodeAccessURLLoopback,
+			fmt.Sprintf("%s is reachable from this machine only.", u),
 			"For users and workspaces elsewhere, set --access-url to a URL that they can reach.")
 	case u.Scheme != "https":
 		return bad(section, sdk.HealthWarning, CodeAccessURLPlain, "Sessions use plain HTTP without encryption.",
@@ -100,7 +106,8 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 // runs reports whether a server of this deployment runs a version, as some do while they are upgraded one by one.
 func (s *Service) runs(ctx context.Context, version string) bool {
 	rows, err := s.opts.DB.ListServers(ctx, database.ServerLifetime.Seconds())
-	return err == nil && slices.ContainsFunc(rows, func(row dbsqlc.ListServersRow) bool { return row.Version == version })
+	return err == nil &&
+		slices.ContainsFunc(rows, func(row dbsqlc.ListServersRow) bool { return row.Version == version })
 }
 
 // others are the programs of a kind whose version differs from this server's.
@@ -123,7 +130,8 @@ func (o *others) add(name, version string) {
 
 // message says which programs differ from this server, and how.
 func (o *others) message(kind string) string {
-	return fmt.Sprintf("%s with another version than this server's %s are connected: %s.", kind, buildinfo.Version(), strings.Join(o.names, ", "))
+	return fmt.Sprintf("%s with another version than this server's %s are connected: %s.", kind, buildinfo.Version(),
+		strings.Join(o.names, ", "))
 }
 
 func (o *others) remedy() string { return strings.Join(o.remedies, " ") }
@@ -159,11 +167,13 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	section := good("provisioners", "Provisioners", "", sdk.Map[any]{})
 	daemons, err := s.opts.DB.ListProvisioners(ctx, s.opts.Organization)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Provisioners cannot be listed: the database does not answer.", "See the section on the database.")
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable,
+			"Provisioners cannot be listed: the database does not answer.", "See the section on the database.")
 	}
 	waiting, err := s.opts.DB.GetWaitingJobs(ctx, s.opts.Organization)
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Jobs cannot be counted: the database does not answer.", "See the section on the database.")
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable,
+			"Jobs cannot be counted: the database does not answer.", "See the section on the database.")
 	}
 	online, differ := 0, others{names: sdk.List[string]{}}
 	for _, d := range daemons {
@@ -180,7 +190,8 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 		return bad(section, sdk.HealthError, CodeProvisionersNone, "No provisioner is connected: workspaces cannot start or stop.",
 			"Start the server with --provisioner-daemons, or start an external provisioner with: coder provisioner start.")
 	case time.Duration(waiting.OldestSeconds*float64(time.Second)) > waitsLong:
-		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("Jobs waiting: %d, the oldest for %s.", waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
+		return bad(section, sdk.HealthWarning, CodeJobsWaiting, fmt.Sprintf("Jobs waiting: %d, the oldest for %s.",
+			waiting.Waiting, time.Duration(waiting.OldestSeconds)*time.Second),
 			"The list of jobs shows what each one waits for. Start more provisioners, or provisioners with the missing tags.")
 	case len(differ.names) > 0:
 		return bad(section, sdk.HealthWarning, CodeProvisionersVersion, differ.message("Provisioners"), differ.remedy())
@@ -191,12 +202,14 @@ func (s *Service) provisioners(ctx context.Context) sdk.HealthSection {
 	return section
 }
 
-// regions checks the region proxies. A proxy that has never connected is not a finding: its operator may still be installing it.
+// regions checks the region proxies. A proxy that has never connected is not a finding: its operator may still be
+// installing it.
 func (s *Service) regions(ctx context.Context) sdk.HealthSection {
 	section := good("workspace_proxy", "Regions", "", sdk.Map[any]{})
 	rows, err := s.opts.DB.ListWorkspaceProxies(ctx, database.ServerLifetime.Seconds())
 	if err != nil {
-		return bad(section, sdk.HealthError, CodeDatabaseUnreachable, "Region proxies cannot be listed: the database does not answer.", "See the section on the database.")
+		return bad(section, sdk.HealthError, CodeDatabaseUnreachable,
+			"Region proxies cannot be listed: the database does not answer.", "See the section on the database.")
 	}
 	connected, unreachable, fresh, differ := 0, []string{}, []string{}, others{names: sdk.List[string]{}}
 	for _, row := range rows {

@@ -35,7 +35,8 @@ func storedDismissed(ctx context.Context, q *dbsqlc.Queries) ([]string, error) {
 	return names, nil
 }
 
-// readDismissed reads what is dismissed for a report. While the database does not answer, it is what it last was. The caller holds s.mu.
+// readDismissed reads what is dismissed for a report. While the database does not answer, it is what it last was. The
+// caller holds s.mu.
 func (s *Service) readDismissed(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 	defer cancel()
@@ -77,7 +78,8 @@ func (s *Service) setSettings(w http.ResponseWriter, r *http.Request) error {
 	return s.change(w, r, func([]string) []string { return sections })
 }
 
-// patchSettings dismisses some checks and lets others count again, and leaves what concurrent requests do with the rest.
+// patchSettings dismisses some checks and lets others count again, and leaves what concurrent requests do with the
+// rest.
 func (s *Service) patchSettings(w http.ResponseWriter, r *http.Request) error {
 	var req sdk.PatchHealthSettingsRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
@@ -107,12 +109,15 @@ func (s *Service) patchSettings(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// change stores the sections that of makes of those that are dismissed, and answers with them. The row is locked meanwhile.
+// change stores the sections that of makes of those that are dismissed, and answers with them. The row is locked
+// meanwhile.
 func (s *Service) change(w http.ResponseWriter, r *http.Request, of func(before []string) []string) error {
 	ctx := r.Context()
 	var sections []string
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if err := q.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{Key: dismissedKey, Value: []byte("[]")}); err != nil {
+		if err := q.InsertSettingOnce(ctx, dbsqlc.InsertSettingOnceParams{
+			Key: dismissedKey, Value: []byte("[]"),
+		}); err != nil {
 			return err
 		}
 		if err := q.LockSetting(ctx, dismissedKey); err != nil {
@@ -130,7 +135,8 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, of func(before 
 		if err := q.UpdateSetting(ctx, dbsqlc.UpdateSettingParams{Key: dismissedKey, Value: text}); err != nil {
 			return err
 		}
-		diff := audit.Diff{}.Field("dismissed_healthchecks", settingsOf(before).DismissedHealthchecks, settingsOf(sections).DismissedHealthchecks)
+		diff := audit.Diff{}.Field("dismissed_healthchecks", settingsOf(before).DismissedHealthchecks,
+			settingsOf(sections).DismissedHealthchecks)
 		return audit.Record(ctx, q, audit.Entry{Name: "health settings", Diff: diff})
 	})
 	if err != nil {
@@ -142,7 +148,8 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, of func(before 
 	return httpapi.Write(w, http.StatusOK, settingsOf(sections))
 }
 
-// parseDismissed returns the sections that a field of a request names, by their names in the settings or in the report, each once.
+// parseDismissed returns the sections that a field of a request names, by their names in the settings or in the report,
+// each once.
 func parseDismissed(field string, names []string) ([]string, error) {
 	sections := []string{}
 	for _, name := range names {

@@ -1,6 +1,7 @@
 // Package health runs the server's self-checks: its database, its access URL, the relay, websockets, whether jobs make
-// progress, the region proxies, and the other servers: it asks each about itself at its replica URL. Each finding has a stable code and a remedy. The checks change nothing except a row of their own, which shows
-// whether the database can write. Owners can dismiss a check whose finding they accept.
+// progress, the region proxies, and the other servers: it asks each about itself at its replica URL. Each finding has a
+// stable code and a remedy. The checks change nothing except a row of their own, which shows whether the database can
+// write. Owners can dismiss a check whose finding they accept.
 package health
 
 import (
@@ -75,7 +76,8 @@ type Options struct {
 	RegionID int32
 	// Concerns are sentences about what keeps the built-in provisioners from confining templates.
 	Concerns []string
-	// SlowDatabase is how long a round trip to the database may take before the report warns; 0 means DefaultSlowDatabase.
+	// SlowDatabase is how long a round trip to the database may take before the report warns; 0 means
+	// DefaultSlowDatabase.
 	SlowDatabase time.Duration
 	// Client reaches the access URL as all other clients do. If nil, a plain client is used.
 	Client *http.Client
@@ -123,8 +125,10 @@ func New(opts Options) *Service {
 func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/debug/health", rbac.Needs(rbac.Read, rbac.Deployment), s.get, httpapi.DuringOutage())
 	mux.Handle("GET /api/v2/debug/health/settings", rbac.Needs(rbac.Read, rbac.Deployment), s.settings)
-	mux.Handle("PUT /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.setSettings, audit.On(audit.Write, audit.HealthSettings))
-	mux.Handle("PATCH /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.patchSettings, audit.On(audit.Write, audit.HealthSettings))
+	mux.Handle("PUT /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.setSettings,
+		audit.On(audit.Write, audit.HealthSettings))
+	mux.Handle("PATCH /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.patchSettings,
+		audit.On(audit.Write, audit.HealthSettings))
 	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas, httpapi.DuringOutage())
 	uncounted := httpapi.Uncounted("servers ask each other")
 	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment
@@ -141,8 +145,8 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, report)
 }
 
-// Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section. While the database does
-// not answer, sections that need it contain what it last said.
+// Report returns the latest report, or a new one if that is too old or force is set. It blocks for the slowest section.
+// While the database does not answer, sections that need it contain what it last said.
 func (s *Service) Report(ctx context.Context, force bool) sdk.HealthReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +207,9 @@ func rank(s sdk.HealthSeverity) int {
 
 // good returns a section without a finding.
 func good(name, label, message string, details map[string]any) sdk.HealthSection {
-	return sdk.HealthSection{Name: name, Label: label, Healthy: true, Severity: sdk.HealthOK, Message: message, Details: details}
+	return sdk.HealthSection{
+		Name: name, Label: label, Healthy: true, Severity: sdk.HealthOK, Message: message, Details: details,
+	}
 }
 
 // bad returns the section with a finding.

@@ -44,11 +44,12 @@ const (
 	selfHeader   = "Coder-Server-Question"
 	selfAsked    = "server question"
 	selfAnswered = "server answer"
-	// selfLifetime bounds how long a question and its answer are valid. The clocks of two servers may differ by a minute each from the
-	// database's.
+	// selfLifetime bounds how long a question and its answer are valid. The clocks of two servers may differ by a
+	// minute each from the database's.
 	selfLifetime = 3 * time.Minute
 	selfTimeout  = 3 * time.Second
-	// clockTimeout bounds a server's questions to the database about itself. It leaves the others time to answer before the section's time ends.
+	// clockTimeout bounds a server's questions to the database about itself. It leaves the others time to answer before
+	// the section's time ends.
 	clockTimeout = time.Second
 	maxAnswer    = 1 << 20 // bytes
 
@@ -58,8 +59,8 @@ const (
 	settleTime = 15 * time.Second
 	// mixedFor is how long servers of different versions may run beside each other without a warning.
 	mixedFor = time.Hour
-	// maxSkew is by how much a clock may differ from the database's without a warning. A server that differs by more than a minute does
-	// not start.
+	// maxSkew is by how much a clock may differ from the database's without a warning. A server that differs by more
+	// than a minute does not start.
 	maxSkew = 10 * time.Second
 )
 
@@ -70,7 +71,8 @@ type question struct {
 	Nonce string    `json:"n"`
 }
 
-// answered is the body of an answer: a selfReport, and the proof that a server of the deployment wrote it as the answer to a question.
+// answered is the body of an answer: a selfReport, and the proof that a server of the deployment wrote it as the answer
+// to a question.
 type answered struct {
 	Report string `json:"report"`
 	Proof  string `json:"proof"`
@@ -185,7 +187,8 @@ func (s *Service) ask(ctx context.Context, to uuid.UUID, base string) (selfRepor
 func (s *Service) decodeAnswer(body []byte, q question) (selfReport, error) {
 	var a answered
 	var p proof
-	if json.Unmarshal(body, &a) != nil || s.opts.Signer.Verify(selfAnswered, secret.Token(a.Proof), &p) != nil || p.Sum != sha256.Sum256([]byte(a.Report)) {
+	if json.Unmarshal(body, &a) != nil || s.opts.Signer.Verify(selfAnswered, secret.Token(a.Proof), &p) != nil ||
+		p.Sum != sha256.Sum256([]byte(a.Report)) {
 		return selfReport{}, errors.New("its answer is not from a server of this deployment")
 	}
 	switch got := p.Question; {
@@ -224,7 +227,8 @@ func (s *Service) servers(ctx context.Context) (sdk.HealthSection, []sdk.ServerH
 	for _, row := range rows {
 		a := &asked{row: row, alive: now.Sub(row.BeatAt) < database.ServerLifetime, age: now.Sub(row.StartedAt)}
 		a.ServerHealth = sdk.ServerHealth{
-			ID: row.ID, Name: host(row.Url), ReplicaURL: row.Url, Version: row.Version, Region: row.Region, StartedAt: row.StartedAt, LastSeen: row.BeatAt,
+			ID: row.ID, Name: host(row.Url), ReplicaURL: row.Url, Version: row.Version, Region: row.Region,
+			StartedAt: row.StartedAt, LastSeen: row.BeatAt,
 			Reporter: row.ID == s.opts.ID,
 		}
 		all = append(all, a)
@@ -269,7 +273,8 @@ func (s *Service) servers(ctx context.Context) (sdk.HealthSection, []sdk.ServerH
 	return summarize(section, list), list
 }
 
-// listServers returns the servers of the deployment and the database's time. If it does not answer, they are those that it last listed.
+// listServers returns the servers of the deployment and the database's time. If it does not answer, they are those that
+// it last listed.
 func (s *Service) listServers(ctx context.Context, own selfReport) ([]dbsqlc.ListServersRow, time.Time, error) {
 	err := errors.New(own.DatabaseProblem)
 	if own.DatabaseProblem == "" {
@@ -326,7 +331,8 @@ func nameServers(all []*asked) {
 	}
 }
 
-// findings adds what an operator should correct to the servers. A round trip to the database that takes longer than slow is a finding.
+// findings adds what an operator should correct to the servers. A round trip to the database that takes longer than
+// slow is a finding.
 func findings(all []*asked, slow time.Duration) {
 	for _, a := range all {
 		a.Findings = a.own(slow)
@@ -342,9 +348,11 @@ func findings(all []*asked, slow time.Duration) {
 	mixed := slices.ContainsFunc(all, func(a *asked) bool { return a.alive && a.Version != buildinfo.Version() })
 	young := slices.ContainsFunc(all, func(a *asked) bool { return a.alive && a.age < mixedFor })
 	for _, a := range all {
-		if words, remedy := buildinfo.Difference(a.Version, "server "+a.Name); words != "" && mixed && !young && a.alive {
+		if words, remedy := buildinfo.Difference(a.Version, "server "+a.Name); words != "" && mixed && !young &&
+			a.alive {
 			a.warn(sdk.HealthWarning, CodeServerVersion,
-				fmt.Sprintf("Server %s has run version %s, %s, beside this server's %s for more than an hour.", a.Name, a.Version, words, buildinfo.Version()),
+				fmt.Sprintf("Server %s has run version %s, %s, beside this server's %s for more than an hour.", a.Name,
+					a.Version, words, buildinfo.Version()),
 				"Finish the upgrade. "+remedy)
 		}
 	}
@@ -361,18 +369,22 @@ func (a *asked) own(slow time.Duration) sdk.List[sdk.ServerFinding] {
 	var authority x509.UnknownAuthorityError
 	switch {
 	case !a.alive:
-		a.warn(sdk.HealthWarning, CodeServerSilent, fmt.Sprintf("Server %s has sent no heartbeat since %s.", a.Name, a.LastSeen.UTC().Format(time.DateTime)),
+		a.warn(sdk.HealthWarning, CodeServerSilent,
+			fmt.Sprintf("Server %s has sent no heartbeat since %s.", a.Name, a.LastSeen.UTC().Format(time.DateTime)),
 			"If it was not stopped on purpose, start it again and read its log. After ten minutes it is no longer listed.")
 	case a.err == nil:
 	case errors.As(a.err, &certificate) || errors.As(a.err, &authority):
-		a.warn(sdk.HealthError, CodeServerCertificate, fmt.Sprintf("The certificate at %s is not trusted: %s.", a.ReplicaURL, cause(a.err)),
+		a.warn(sdk.HealthError, CodeServerCertificate,
+			fmt.Sprintf("The certificate at %s is not trusted: %s.", a.ReplicaURL, cause(a.err)),
 			"Install a certificate for that name from an authority that the servers' machines trust, or set --replica-url to a URL in a private network.")
 	case errors.Is(a.err, errOther):
-		a.warn(sdk.HealthError, CodeServerOther, fmt.Sprintf("The replica URL %s of server %s leads to another server.", a.ReplicaURL, a.ID),
+		a.warn(sdk.HealthError, CodeServerOther,
+			fmt.Sprintf("The replica URL %s of server %s leads to another server.", a.ReplicaURL, a.ID),
 			"Set each server's --replica-url to a URL that leads to that server alone, not to a load balancer.")
 	case buildinfo.Compare(a.Version, buildinfo.Version()) < 0: // it may not know the question
 	default:
-		a.warn(sdk.HealthError, CodeServerUnreachable, fmt.Sprintf("Server %s does not answer at its replica URL %s: %s.", a.Name, a.ReplicaURL, cause(a.err)),
+		a.warn(sdk.HealthError, CodeServerUnreachable,
+			fmt.Sprintf("Server %s does not answer at its replica URL %s: %s.", a.Name, a.ReplicaURL, cause(a.err)),
 			"Set that server's --replica-url to a URL at which the other servers reach it, and open its port between the servers.")
 	}
 	if skew := time.Duration(a.ClockMillis * float64(time.Millisecond)); skew.Abs() > maxSkew {
@@ -381,10 +393,12 @@ func (a *asked) own(slow time.Duration) sdk.List[sdk.ServerFinding] {
 	}
 	switch {
 	case a.report.DatabaseProblem != "":
-		a.warn(sdk.HealthError, CodeDatabaseUnreachable, fmt.Sprintf("Server %s cannot reach the database: %s.", a.Name, a.report.DatabaseProblem),
+		a.warn(sdk.HealthError, CodeDatabaseUnreachable,
+			fmt.Sprintf("Server %s cannot reach the database: %s.", a.Name, a.report.DatabaseProblem),
 			"Check the network between that server and PostgreSQL, and its --postgres-url.")
 	case a.DatabaseLatencyMillis > millis(slow) && !a.Reporter: // the section on the database reports the reporter's
-		a.warn(sdk.HealthWarning, CodeDatabaseSlow, fmt.Sprintf("The database takes %.0f ms to answer server %s.", a.DatabaseLatencyMillis, a.Name),
+		a.warn(sdk.HealthWarning, CodeDatabaseSlow,
+			fmt.Sprintf("The database takes %.0f ms to answer server %s.", a.DatabaseLatencyMillis, a.Name),
 			"Run PostgreSQL in the same network as the server, and check its load.")
 	}
 	return a.Findings
@@ -405,7 +419,8 @@ func (a *asked) between(b *asked) {
 		return ": " + text + "."
 	}
 	if !link.Connected {
-		a.warn(sdk.HealthError, CodeServerLink, fmt.Sprintf("Server %s has no link to %s%s", a.Name, b.Name, reason(link.Error)), remedy)
+		a.warn(sdk.HealthError, CodeServerLink,
+			fmt.Sprintf("Server %s has no link to %s%s", a.Name, b.Name, reason(link.Error)), remedy)
 	}
 	if !link.RelayConnected {
 		a.warn(sdk.HealthError, CodeServerRelay, fmt.Sprintf("The relay of server %s cannot forward packets to the relay of %s%s", a.Name, b.Name, reason(link.RelayError)), remedy)
@@ -421,7 +436,8 @@ func (s *Service) replicas(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		shown := sdk.Replica{
-			ID: server.ID, CreatedAt: server.StartedAt, RelayAddress: server.ReplicaURL, RegionID: s.opts.RegionID, DatabaseLatency: int32(server.DatabaseLatencyMillis),
+			ID: server.ID, CreatedAt: server.StartedAt, RelayAddress: server.ReplicaURL, RegionID: s.opts.RegionID,
+			DatabaseLatency: int32(server.DatabaseLatencyMillis),
 		}
 		if u, err := url.Parse(server.ReplicaURL); err == nil {
 			shown.Hostname = u.Hostname()

@@ -1,7 +1,8 @@
-// Package hostkeys has the keys by which clients recognize the deployment: SSH host keys and the WireGuard gateway's key, which derive from one
-// sealed secret, the SSH host seed, and two SSH certificate authorities. Every server has the same keys, and they stay the same while the secrets
-// can be decrypted (docs/decisions/0050-ssh-host-keys.md, docs/decisions/0052-ssh-certificates.md). The package does not know who presents the
-// keys, or what the authorities sign.
+// Package hostkeys has the keys by which clients recognize the deployment: SSH host keys and the WireGuard gateway's
+// key, which derive from one sealed secret, the SSH host seed, and two SSH certificate authorities. Every server has
+// the same keys, and they stay the same while the secrets can be decrypted (docs/decisions/0050-ssh-host-keys.md,
+// docs/decisions/0052-ssh-certificates.md). The package does not know who presents the keys, or what the authorities
+// sign.
 package hostkeys
 
 import (
@@ -42,7 +43,8 @@ func (k *Keys) Agent(workspace uuid.UUID, name string) []byte {
 // Region returns the seed of the ed25519 host key of the SSH gateway of a region proxy.
 func (k *Keys) Region(proxy uuid.UUID) []byte { return derive(k.seed, "region", proxy.String()) }
 
-// WireGuard returns the private key of the WireGuard gateway (Curve25519, clamped), the same on every server of the deployment.
+// WireGuard returns the private key of the WireGuard gateway (Curve25519, clamped), the same on every server of the
+// deployment.
 func (k *Keys) WireGuard() [wgquick.KeySize]byte {
 	return k.wireGuard("codermesh wireguard gateway key")
 }
@@ -102,7 +104,8 @@ func signer(seed []byte) (ssh.Signer, error) {
 // derive returns the seed of the ed25519 host key with a label. What it returns for a label must never change.
 func derive(seed []byte, label ...string) []byte { return expand(seed, info(label)) }
 
-// expand returns the 32 bytes that HKDF makes of the seed with an info parameter. No info of one kind of key may be one of another.
+// expand returns the 32 bytes that HKDF makes of the seed with an info parameter. No info of one kind of key may be one
+// of another.
 func expand(seed []byte, info string) []byte {
 	key, err := hkdf.Key(sha256.New, seed, nil, info, seedSize)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Audit declares what a route leaves in the audit log. The zero value declares nothing, which a mutating route must not.
+// Audit declares what a route leaves in the audit log. The zero value declares nothing, which a mutating route must
+// not.
 type Audit struct {
 	Action, Kind string // what the route does to what kind of object
 	Exempt       string // the reason why the route leaves nothing
@@ -27,11 +28,12 @@ func WithAudit(a Audit) RouteOption { return func(r *Route) { r.Audit = a } }
 // Mutates reports whether the route's method changes something: POST, PUT, PATCH or DELETE.
 func (r Route) Mutates() bool {
 	method, _, _ := strings.Cut(r.Pattern, " ")
-	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch || method == http.MethodDelete
+	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch ||
+		method == http.MethodDelete
 }
 
-// Gap is a request that must be in the audit log and that no handler recorded: one that was refused, or one whose handler
-// forgot to. Action, Kind and Target say what is known of it.
+// Gap is a request that must be in the audit log and that no handler recorded: one that was refused, or one whose
+// handler forgot to. Action, Kind and Target say what is known of it.
 type Gap struct {
 	Action, Kind string
 	Target       string // the last wildcard of the path
@@ -78,7 +80,8 @@ func (m *Mux) watch(w *response, r *http.Request, route Route) {
 		if m.strictAudit {
 			panic("httpapi: " + route.Pattern + " changed something and recorded nothing in the audit log")
 		}
-		m.log.Error("route recorded nothing in the audit log", "request", RequestID(r.Context()), "method", r.Method, "path", r.URL.Path)
+		m.log.Error("route recorded nothing in the audit log", "request", RequestID(r.Context()), "method", r.Method,
+			"path", r.URL.Path)
 		m.metrics.unaudited.Inc()
 		m.complete(r, route, status)
 	}
@@ -86,7 +89,8 @@ func (m *Mux) watch(w *response, r *http.Request, route Route) {
 
 // refused records that a signed-in user was forbidden to make a change.
 func (m *Mux) refused(r *http.Request, route Route, err error) {
-	if m.record != nil && route.Mutates() && route.Audit.Exempt == "" && fault.CodeOf(err) == fault.Forbidden && ActorFrom(r.Context()).SignedIn() {
+	if m.record != nil && route.Mutates() && route.Audit.Exempt == "" && fault.CodeOf(err) == fault.Forbidden &&
+		ActorFrom(r.Context()).SignedIn() {
 		m.complete(r, route, fault.Forbidden.HTTPStatus())
 	}
 }
@@ -98,19 +102,22 @@ func (m *Mux) complete(r *http.Request, route Route, status int) {
 		gap.Target = r.PathValue(names[len(names)-1])
 	}
 	if err := m.record(context.WithoutCancel(r.Context()), gap); err != nil {
-		m.log.Error("cannot write to the audit log", "request", RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
+		m.log.Error("cannot write to the audit log", "request", RequestID(r.Context()), "method", r.Method, "path",
+			r.URL.Path, "err", err)
 	}
 }
 
-// guess returns what an undeclared mutating route probably does, so that production has a row even of a route whose author
-// forgot the declaration. The guard test of package coderd does not accept such a route.
+// guess returns what an undeclared mutating route probably does, so that production has a row even of a route whose
+// author forgot the declaration. The guard test of package coderd does not accept such a route.
 func guess(route Route) Audit {
 	method, _, _ := strings.Cut(route.Pattern, " ")
 	action := map[string]string{http.MethodPost: "create", http.MethodDelete: "delete"}[method]
 	if action == "" {
 		action = "write"
 	}
-	return Audit{Action: action, Kind: strings.ReplaceAll(strings.ToLower(string(route.Permission.Resource())), " ", "_")}
+	return Audit{
+		Action: action, Kind: strings.ReplaceAll(strings.ToLower(string(route.Permission.Resource())), " ", "_"),
+	}
 }
 
 func wildcards(pattern string) []string {

@@ -19,8 +19,8 @@ const (
 	uploadTimeout = 15 * time.Minute
 )
 
-// BoundBodies sets a deadline on the body of every request that next serves. Otherwise a client that announces a body and
-// does not send it would hold a connection, and what its handler holds, forever. Requests without a body, including
+// BoundBodies sets a deadline on the body of every request that next serves. Otherwise a client that announces a body
+// and does not send it would hold a connection, and what its handler holds, forever. Requests without a body, including
 // websockets, have no deadline. A timeout of zero means BodyTimeout.
 func BoundBodies(next http.Handler, timeout time.Duration) http.Handler {
 	if timeout == 0 {
@@ -39,8 +39,8 @@ func BoundBodies(next http.Handler, timeout time.Duration) http.Handler {
 	})
 }
 
-// boundBody is a request's body with a deadline. The deadline ends with the body, because the server keeps reading to notice
-// when the client disconnects, and would mistake an expired deadline for that.
+// boundBody is a request's body with a deadline. The deadline ends with the body, because the server keeps reading to
+// notice when the client disconnects, and would mistake an expired deadline for that.
 type boundBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -106,7 +106,8 @@ func AllowTransfer(r *http.Request, pause time.Duration) {
 	}
 }
 
-// UnboundBody removes the deadline of the request's body, for a handler that forwards what a visitor may send indefinitely.
+// UnboundBody removes the deadline of the request's body, for a handler that forwards what a visitor may send
+// indefinitely.
 func UnboundBody(r *http.Request) {
 	if b := bodyOf(r); b != nil {
 		b.unbound()
@@ -120,7 +121,8 @@ func BodyFault(err error) *fault.Error {
 	case errors.As(err, &tooLarge):
 		return fault.New(fault.TooLarge, "The body is larger than %d bytes.", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fault.New(fault.Invalid, "The body did not arrive in time.").WithDetail("Send it without pauses, or over a faster connection.")
+		return fault.New(fault.Invalid, "The body did not arrive in time.").
+			WithDetail("Send it without pauses, or over a faster connection.")
 	}
 	return nil
 }

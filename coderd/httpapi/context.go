@@ -36,7 +36,8 @@ func RequestID(ctx context.Context) string {
 	return ""
 }
 
-// ClientAddr returns the address that the request comes from, looking past trusted proxies, or the zero Addr outside a Mux.
+// ClientAddr returns the address that the request comes from, looking past trusted proxies, or the zero Addr outside a
+// Mux.
 func ClientAddr(ctx context.Context) netip.Addr {
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
 		return r.addr
@@ -53,8 +54,8 @@ func UserAgent(ctx context.Context) string {
 }
 
 // Planted reports whether the request's session is in a cookie that a neighbouring host's page could have set in the
-// visitor's browser: one without the prefix. A server with HTTPS does not accept such a cookie from browsers. Programs may
-// use it: no other host sets their cookies.
+// visitor's browser: one without the prefix. A server with HTTPS does not accept such a cookie from browsers. Programs
+// may use it: no other host sets their cookies.
 func Planted(r *http.Request) bool {
 	_, fromCookie := credential.Of(r)
 	return fromCookie && len(r.CookiesNamed(credential.CookieName(true))) == 0 && FromBrowser(r)

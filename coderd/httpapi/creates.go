@@ -21,16 +21,17 @@ import (
 
 // Creation declares how a route that creates something answers a request that is repeated with its key.
 type Creation struct {
-	// Reads is the path of the route that reads what was created, below /api/v2/, with {created} for its id. Other wildcards are those of
-	// the route that creates.
+	// Reads is the path of the route that reads what was created, below /api/v2/, with {created} for its id. Other
+	// wildcards are those of the route that creates.
 	Reads string
-	// Secret says what the answer showed that cannot be read again, such as "The token". The repetition is then refused.
+	// Secret says what the answer showed that cannot be read again, such as "The token". The repetition is then
+	// refused.
 	Secret string
 }
 
-// Creates declares that a route creates what the path reads, and that a request that is repeated with its Idempotency-Key creates nothing again:
-// the repetition gets what a request for the path would get, with status 201. The handler needs nothing for that, as long as
-// it makes its row in the audit log in the transaction of the creation.
+// Creates declares that a route creates what the path reads, and that a request that is repeated with its
+// Idempotency-Key creates nothing again: the repetition gets what a request for the path would get, with status 201.
+// The handler needs nothing for that, as long as it makes its row in the audit log in the transaction of the creation.
 func Creates(reads string) RouteOption { return func(r *Route) { r.Creation = Creation{Reads: reads} } }
 
 // CreatesSecret is Creates for a route whose answer shows what is stored as a hash only.
@@ -62,18 +63,20 @@ func KeyOf(ctx context.Context) *Key {
 	return key
 }
 
-// Sum is an HMAC of the request's method, path, query and body with the key, for a handler that has read the body. It does not read what is left of
-// it: a transaction must not wait for the client.
+// Sum is an HMAC of the request's method, path, query and body with the key, for a handler that has read the body. It
+// does not read what is left of it: a transaction must not wait for the client.
 func (k *Key) Sum() ([sha256.Size]byte, error) {
 	if !k.body.ended {
-		return [sha256.Size]byte{}, fault.New(fault.Invalid, "The request's body is not what this route reads.").WithDetail("Send no body, or no Idempotency-Key.")
+		return [sha256.Size]byte{}, fault.New(fault.Invalid, "The request's body is not what this route reads.").
+			WithDetail("Send no body, or no Idempotency-Key.")
 	}
 	return [sha256.Size]byte(k.body.hash.Sum(nil)), nil
 }
 
 // KeyUsed is the error of a creation whose key another request has used meanwhile.
 func KeyUsed() error {
-	return fault.New(fault.Conflict, "Another request has used this Idempotency-Key.").WithDetail("Send each request with a key of its own.")
+	return fault.New(fault.Conflict, "Another request has used this Idempotency-Key.").
+		WithDetail("Send each request with a key of its own.")
 }
 
 // summed is a request's body that is hashed while it is read.
@@ -90,7 +93,8 @@ func (b *summed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAhead reads a body of a usual size before the handler does, so that it is complete also if the handler does not read it.
+// readAhead reads a body of a usual size before the handler does, so that it is complete also if the handler does not
+// read it.
 func (b *summed) readAhead(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength < 0 || r.ContentLength > maxBody {
 		return nil
@@ -141,7 +145,8 @@ func newKey(r *http.Request) (*Key, error) {
 	return &Key{Hash: sha256.Sum256([]byte(text)), Request: uuid.New(), body: body}, nil
 }
 
-// create serves a request to a route. If the route creates something and the request has a key, that happens once for each key of a user.
+// create serves a request to a route. If the route creates something and the request has a key, that happens once for
+// each key of a user.
 func (m *Mux) create(w http.ResponseWriter, r *http.Request, route Route, h HandlerFunc) error {
 	res, ok := w.(*response)
 	if route.Creation == (Creation{}) || m.keys == nil || !ok {
@@ -190,7 +195,8 @@ func (m *Mux) repeat(w *response, r *http.Request, route Route, key *Key, used *
 	switch {
 	case sum != used.Request:
 		return Write(w, http.StatusUnprocessableEntity, sdk.Response{
-			Message: "This Idempotency-Key belongs to another request.", Detail: "Send each request with a key of its own, and repeat it unchanged.",
+			Message: "This Idempotency-Key belongs to another request.",
+			Detail:  "Send each request with a key of its own, and repeat it unchanged.",
 		})
 	case route.Creation.Secret != "":
 		return fault.New(fault.Conflict, "%s was created by this request before, and is shown only once.", route.Creation.Secret).

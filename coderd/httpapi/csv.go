@@ -12,7 +12,8 @@ type CSV struct {
 	out *csv.Writer
 }
 
-// NewCSV sets the headers of an answer. The caller writes the status and then the rows, of which the first names the columns, and calls Close.
+// NewCSV sets the headers of an answer. The caller writes the status and then the rows, of which the first names the
+// columns, and calls Close.
 func NewCSV(w http.ResponseWriter, file string) *CSV {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8; header=present")
 	w.Header().Set("Content-Disposition", `attachment; filename="`+file+`"`)
@@ -36,8 +37,8 @@ func (t *CSV) Close() error {
 	return t.out.Error()
 }
 
-// inert returns a cell that a spreadsheet shows as text: users choose names, and a spreadsheet runs what begins like a formula. A single quote
-// in front of it prevents that, as OWASP recommends.
+// inert returns a cell that a spreadsheet shows as text: users choose names, and a spreadsheet runs what begins like a
+// formula. A single quote in front of it prevents that, as OWASP recommends.
 func inert(cell string) string {
 	if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
 		return "'" + cell

@@ -12,11 +12,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Transport says how browsers are kept on HTTPS, as the value of the header Strict-Transport-Security (RFC 6797). Empty means not.
+// Transport says how browsers are kept on HTTPS, as the value of the header Strict-Transport-Security (RFC 6797). Empty
+// means not.
 type Transport string
 
-// ParseTransport returns the value of the header: for how long a browser uses HTTPS only, with the options includeSubDomains and preload. The
-// zero duration without options means none.
+// ParseTransport returns the value of the header: for how long a browser uses HTTPS only, with the options
+// includeSubDomains and preload. The zero duration without options means none.
 func ParseTransport(age time.Duration, options []string, accessURL *url.URL) (Transport, error) {
 	const flag = "--strict-transport-security"
 	switch {
@@ -37,7 +38,8 @@ func ParseTransport(age time.Duration, options []string, accessURL *url.URL) (Tr
 	}
 	for _, o := range options {
 		if !strings.EqualFold(o, "includeSubDomains") && !strings.EqualFold(o, "preload") {
-			return "", fault.New(fault.Invalid, "%s-options cannot contain %q: it knows includeSubDomains and preload", flag, o)
+			return "", fault.New(fault.Invalid, "%s-options cannot contain %q: it knows includeSubDomains and preload",
+				flag, o)
 		}
 	}
 	return Transport(value), nil
@@ -54,18 +56,23 @@ func (t Transport) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// RedirectPages redirects browsers that open a page at another host than the access URL's, or without the HTTPS that this server provides itself.
-// Requests of programs (the API, downloads, the relay, health checks) are served at every address, since agents and servers may use others.
+// RedirectPages redirects browsers that open a page at another host than the access URL's, or without the HTTPS that
+// this server provides itself. Requests of programs (the API, downloads, the relay, health checks) are served at every
+// address, since agents and servers may use others.
 func RedirectPages(accessURL *url.URL, servesTLS bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		plain := servesTLS && accessURL.Scheme == "https" && r.TLS == nil && !clientaddr.Proxied(r)
 		elsewhere := !strings.EqualFold(hostPort(r.Host, accessURL.Scheme), hostPort(accessURL.Host, accessURL.Scheme))
-		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == "" && !forPrograms(r.URL.Path)
+		page := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Upgrade") == "" &&
+			!forPrograms(r.URL.Path)
 		if !page || !plain && !elsewhere {
 			next.ServeHTTP(w, r)
 			return
 		}
-		to := url.URL{Scheme: accessURL.Scheme, Host: accessURL.Host, Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: r.URL.RawQuery}
+		to := url.URL{
+			Scheme: accessURL.Scheme, Host: accessURL.Host, Path: "/" + strings.TrimLeft(r.URL.Path, "/"),
+			RawQuery: r.URL.RawQuery,
+		}
 		http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
 	})
 }

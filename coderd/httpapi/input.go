@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// checkAddress refuses text that no name, id or search contains and that the database cannot store: NUL, and bytes that are
-// not UTF-8. It is the only such check for paths and queries, as checkText is for bodies.
+// checkAddress refuses text that no name, id or search contains and that the database cannot store: NUL, and bytes that
+// are not UTF-8. It is the only such check for paths and queries, as checkText is for bodies.
 func checkAddress(u *url.URL) *fault.Error {
 	if bad := badText(u.Path); bad != "" {
 		return fault.New(fault.Invalid, "The path %s.", bad)
@@ -21,7 +21,8 @@ func checkAddress(u *url.URL) *fault.Error {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil { // handlers would see the query without the invalid part
-		return fault.New(fault.Invalid, "The query cannot be read.").WithDetail("Percent signs and semicolons in it must be escaped.")
+		return fault.New(fault.Invalid, "The query cannot be read.").
+			WithDetail("Percent signs and semicolons in it must be escaped.")
 	}
 	for name, values := range query {
 		for _, text := range append(values, name) {
@@ -60,28 +61,30 @@ func checkText(data []byte) *fault.Error {
 	return nil
 }
 
-// FromBrowser reports whether a browser sent the request. Browsers have identified themselves like this for decades, and
-// current ones also report what caused a request; a page can suppress neither. A program that does the same is treated as a
-// browser.
+// FromBrowser reports whether a browser sent the request. Browsers have identified themselves like this for decades,
+// and current ones also report what caused a request; a page can suppress neither. A program that does the same is
+// treated as a browser.
 func FromBrowser(r *http.Request) bool {
-	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || strings.HasPrefix(r.UserAgent(), "Mozilla/")
+	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" ||
+		strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }
 
-// checkContentType refuses JSON in the content types that a form on another site's page can send without asking. Programs may
-// use them: curl -d declares a form's type whatever it sends.
+// checkContentType refuses JSON in the content types that a form on another site's page can send without asking.
+// Programs may use them: curl -d declares a form's type whatever it sends.
 func checkContentType(r *http.Request) error {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {
 	case "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
 		if FromBrowser(r) || r.Header.Get("Cookie") != "" {
-			return fault.New(fault.Invalid, "The content type cannot be %q.", kind).WithField("Content-Type", "must be application/json")
+			return fault.New(fault.Invalid, "The content type cannot be %q.", kind).
+				WithField("Content-Type", "must be application/json")
 		}
 	}
 	return nil
 }
 
-// slashless returns the request with its path as routes are written: without a trailing slash. The request is answered rather
-// than redirected: a client would follow a redirect with another method, or without its body.
+// slashless returns the request with its path as routes are written: without a trailing slash. The request is answered
+// rather than redirected: a client would follow a redirect with another method, or without its body.
 func slashless(r *http.Request) *http.Request {
 	const root = "/api/v2"
 	path, raw := r.URL.Path, r.URL.RawPath
@@ -99,6 +102,6 @@ func slashless(r *http.Request) *http.Request {
 	return &out
 }
 
-// Hidden reports whether a character shows nothing itself, or changes how its neighbors are shown: in a name, it would control the terminals
-// of other users, or mislead them.
+// Hidden reports whether a character shows nothing itself, or changes how its neighbors are shown: in a name, it would
+// control the terminals of other users, or mislead them.
 func Hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

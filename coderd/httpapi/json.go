@@ -20,8 +20,8 @@ import (
 // maxBody bounds a JSON body, in bytes. Files have their own route and bound.
 const maxBody = 1 << 20
 
-// Answers are encoded into reused buffers, which are kept up to maxKept bytes: a list of a thousand workspaces is 3 MB, and
-// growing a buffer that far costs as much as filling it.
+// Answers are encoded into reused buffers, which are kept up to maxKept bytes: a list of a thousand workspaces is 3 MB,
+// and growing a buffer that far costs as much as filling it.
 const maxKept = 8 << 20
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -63,8 +63,8 @@ func writeError(w http.ResponseWriter, f *fault.Error) {
 	_ = Write(w, f.Code.HTTPStatus(), body)
 }
 
-// Read decodes the request's JSON body into v. Its faults name the field where that is known. Unknown fields are ignored:
-// newer clients send more.
+// Read decodes the request's JSON body into v. Its faults name the field where that is known. Unknown fields are
+// ignored: newer clients send more.
 func Read(w http.ResponseWriter, r *http.Request, v any) error { return ReadUpTo(w, r, maxBody, v) }
 
 // ReadUpTo is like Read with a different bound on the body, in bytes.
@@ -156,17 +156,19 @@ func QueryInt(r *http.Request, name string, fallback, limit int) (int, error) {
 	return n, nil
 }
 
-// NoAfterID refuses after_id, for logs, which are paged by offset and time. Some clients send an id of zeros to mean none.
+// NoAfterID refuses after_id, for logs, which are paged by offset and time. Some clients send an id of zeros to mean
+// none.
 func NoAfterID(r *http.Request) error {
 	if text := r.URL.Query().Get("after_id"); text != "" && text != uuid.Nil.String() {
-		return fault.New(fault.Invalid, "This list cannot be continued after an id.").WithField("after_id", "is not supported: use limit and offset")
+		return fault.New(fault.Invalid, "This list cannot be continued after an id.").
+			WithField("after_id", "is not supported: use limit and offset")
 	}
 	return nil
 }
 
-// AfterID returns the id of the last row that the client has read, if the request asks for the rows after it, and nil if not. Some clients
-// send an id of zeros to mean none. listed reports whether the list has, or had, a row with the id that the client may see; if not, AfterID
-// returns the same fault for rows elsewhere and rows that do not exist.
+// AfterID returns the id of the last row that the client has read, if the request asks for the rows after it, and nil
+// if not. Some clients send an id of zeros to mean none. listed reports whether the list has, or had, a row with the id
+// that the client may see; if not, AfterID returns the same fault for rows elsewhere and rows that do not exist.
 func AfterID(r *http.Request, listed func(id uuid.UUID) (bool, error)) (*uuid.UUID, error) {
 	text := r.URL.Query().Get("after_id")
 	if text == "" || text == uuid.Nil.String() {
@@ -181,7 +183,8 @@ func AfterID(r *http.Request, listed func(id uuid.UUID) (bool, error)) (*uuid.UU
 		return nil, fmt.Errorf("look up after_id: %w", err)
 	case !found:
 		return nil, fault.New(fault.Invalid, "The list cannot be continued after %s, because it has no such entry.", id).
-			WithField("after_id", "must be the id of an entry of this list: read it again from its start, or use limit and offset")
+			WithField("after_id",
+				"must be the id of an entry of this list: read it again from its start, or use limit and offset")
 	}
 	return &id, nil
 }
@@ -192,7 +195,8 @@ func QueryBool(r *http.Request, name string) (bool, error) {
 	if text := q.Get(name); text != "" {
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			return false, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).WithField(name, "must be true or false")
+			return false, fault.New(fault.Invalid, "The query parameter %s cannot be %q.", name, text).
+				WithField(name, "must be true or false")
 		}
 		return b, nil
 	}

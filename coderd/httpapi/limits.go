@@ -15,7 +15,8 @@ import (
 
 const (
 	limitWindow = time.Minute
-	// maxCounted bounds the table of callers. A full one forgets an arbitrary caller, so it never makes callers share a count.
+	// maxCounted bounds the table of callers. A full one forgets an arbitrary caller, so it never makes callers share a
+	// count.
 	maxCounted = 50_000
 )
 
@@ -41,7 +42,8 @@ type requestCount struct {
 	ends time.Time
 }
 
-// limits counts the requests to the API of each caller, on this server. Safe for concurrent use. A nil *limits counts nothing.
+// limits counts the requests to the API of each caller, on this server. Safe for concurrent use. A nil *limits counts
+// nothing.
 type limits struct {
 	perMinute int
 
@@ -72,7 +74,8 @@ func (l *limits) take(w http.ResponseWriter, route Route, c caller) error {
 		return nil
 	}
 	h.Set("Retry-After", seconds)
-	return fault.New(fault.RateLimited, "You have sent more than %d requests in a minute.", l.perMinute).WithDetail("Try again in %s seconds.", seconds)
+	return fault.New(fault.RateLimited, "You have sent more than %d requests in a minute.", l.perMinute).
+		WithDetail("Try again in %s seconds.", seconds)
 }
 
 // count counts a request. It returns how many there were in the caller's window, and when that ends.

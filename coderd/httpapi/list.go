@@ -10,9 +10,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// WriteList answers with a JSON list, holding at most one page of it in memory. next returns the next page, and an empty one
-// at the end. If it fails before anything was sent, WriteList returns its error, which can still be answered; later it breaks
-// the connection, so that clients do not mistake a partial list for the whole.
+// WriteList answers with a JSON list, holding at most one page of it in memory. next returns the next page, and an
+// empty one at the end. If it fails before anything was sent, WriteList returns its error, which can still be answered;
+// later it breaks the connection, so that clients do not mistake a partial list for the whole.
 func WriteList[T any](w http.ResponseWriter, next func() ([]T, error)) error {
 	page, err := next()
 	if err != nil {
@@ -50,14 +50,15 @@ func sent(buf *bytes.Buffer, w http.ResponseWriter) bool {
 	return err == nil
 }
 
-// Page is the part of a list that a request asks for: up to Limit rows, without the first Offset ones, of all rows or of those after After.
+// Page is the part of a list that a request asks for: up to Limit rows, without the first Offset ones, of all rows or
+// of those after After.
 type Page struct {
 	Limit, Offset int32
 	After         *uuid.UUID
 }
 
-// Paged reads one page of a list whose rows each contain the total count, and returns that count too. Beyond the end a query
-// returns no row with the count, so Paged reads the first row.
+// Paged reads one page of a list whose rows each contain the total count, and returns that count too. Beyond the end a
+// query returns no row with the count, so Paged reads the first row.
 func Paged[T any](page Page, read func(Page) ([]T, error), total func(T) int64) (rows []T, count int, err error) {
 	rows, err = read(page)
 	first := rows

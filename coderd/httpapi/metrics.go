@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts requests. Dashboards for this API expect these names. path is a route's pattern, so it has as many values as
-// there are routes.
+// metrics counts requests. Dashboards for this API expect these names. path is a route's pattern, so it has as many
+// values as there are routes.
 type metrics struct {
 	processed  *prometheus.CounterVec   // code, method, path
 	latency    *prometheus.HistogramVec // method, path

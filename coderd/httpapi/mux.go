@@ -1,5 +1,6 @@
-// Package httpapi owns the conventions of the HTTP API: routes that each declare a permission, authentication, JSON in and out,
-// errors, limits, request ids and protection against cross-site requests. It knows neither the database nor any feature.
+// Package httpapi owns the conventions of the HTTP API: routes that each declare a permission, authentication, JSON in
+// and out, errors, limits, request ids and protection against cross-site requests. It knows neither the database nor
+// any feature.
 package httpapi
 
 import (
@@ -30,8 +31,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tracing"
 )
 
-// HandlerFunc answers a request. An error that it returns is written as the answer, so it must not have written one itself. A
-// fault is written as it is; any other error as an internal error whose text appears only in the log.
+// HandlerFunc answers a request. An error that it returns is written as the answer, so it must not have written one
+// itself. A fault is written as it is; any other error as an internal error whose text appears only in the log.
 type HandlerFunc func(w http.ResponseWriter, r *http.Request) error
 
 // Serve returns a HandlerFunc for a handler that writes its own errors.
@@ -45,29 +46,31 @@ func Serve(h http.Handler) HandlerFunc {
 // Options configures a Mux.
 type Options struct {
 	Logger *slog.Logger
-	// Authenticate returns the sender of a request, by the token that credential.Of finds. It returns the fault Unauthenticated if
-	// there is no valid token. If Authenticate is nil, no request is ever signed in.
+	// Authenticate returns the sender of a request, by the token that credential.Of finds. It returns the fault
+	// Unauthenticated if there is no valid token. If Authenticate is nil, no request is ever signed in.
 	Authenticate func(*http.Request) (rbac.Actor, error)
 	// Sessions ends requests whose session ends while they are being served. If nil, such requests continue.
 	Sessions *Sessions
-	// AccessURL is the address that users' browsers know; pages from its origin may use the API. If nil, only the same origin
-	// may.
+	// AccessURL is the address that users' browsers know; pages from its origin may use the API. If nil, only the same
+	// origin may.
 	AccessURL *url.URL
 	// Metrics receives the counts of requests. Nil means that they are not registered.
 	Metrics prometheus.Registerer
-	// Tracer records requests of the API, except websockets. Nil records nothing. A client's own trace is not continued: it would decide what
-	// is recorded.
+	// Tracer records requests of the API, except websockets. Nil records nothing. A client's own trace is not
+	// continued: it would decide what is recorded.
 	Tracer trace.TracerProvider
 	// Record writes to the audit log what handlers did not. If nil, the mux does not watch over the log.
 	Record Recorder
-	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server records
-	// and counts them.
+	// StrictAudit fails requests that changed something without a row in the audit log. It is for tests: a server
+	// records and counts them.
 	StrictAudit bool
 	// Keys looks up keys of requests that create something. If nil, keys have no effect.
 	Keys Keys
-	// Absent says why the API has no route below a path, or returns nil where the client may be newer than the server. If nil, it always may.
+	// Absent says why the API has no route below a path, or returns nil where the client may be newer than the server.
+	// If nil, it always may.
 	Absent func(path string) *fault.Error
-	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. Zero means no limit.
+	// RequestsPerMinute limits the requests to the API of each user and, without a session, of each address. Zero means
+	// no limit.
 	RequestsPerMinute int
 }
 
@@ -128,8 +131,8 @@ func NewMux(opts Options) *Mux {
 	return m
 }
 
-// Handle registers a handler for a net/http pattern. A mutating route must also declare what it leaves in the audit log, with
-// audit.On or audit.Exempt. Handle panics if no permission is declared or the pattern is already registered.
+// Handle registers a handler for a net/http pattern. A mutating route must also declare what it leaves in the audit
+// log, with audit.On or audit.Exempt. Handle panics if no permission is declared or the pattern is already registered.
 func (m *Mux) Handle(pattern string, perm rbac.Permission, h HandlerFunc, opts ...RouteOption) {
 	if !perm.Declared() {
 		panic("httpapi: route " + pattern + " declares no permission")
@@ -198,7 +201,8 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 		return err
 	}
 	if actor.Scope.Limited() && !perm.Names(r.Method) {
-		return fault.New(fault.Forbidden, "A token with limited scopes cannot do this.").WithDetail("Sign in with: coder login <url>")
+		return fault.New(fault.Forbidden, "A token with limited scopes cannot do this.").
+			WithDetail("Sign in with: coder login <url>")
 	}
 	res, _ := w.(*response)
 	ctx, leave, err := m.sessions.enter(context.WithValue(r.Context(), actorKey{}, actor), res, generation, actor, perm)
@@ -215,8 +219,8 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route Route, h Handl
 	return err
 }
 
-// checkOrigin refuses requests that another site's page makes a browser send: they carry the session's cookie without the
-// user's knowledge, or sign the user in to another account. Opening a websocket counts as writing.
+// checkOrigin refuses requests that another site's page makes a browser send: they carry the session's cookie without
+// the user's knowledge, or sign the user in to another account. Opening a websocket counts as writing.
 func (m *Mux) checkOrigin(r *http.Request) error {
 	checked := r
 	if r.Header.Get("Upgrade") != "" {
@@ -254,7 +258,8 @@ func (m *Mux) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
-			m.log.Error("handler panicked", "request", req.id, "method", r.Method, "path", r.URL.Path, "err", p, "stack", string(debug.Stack()))
+			m.log.Error("handler panicked", "request", req.id, "method", r.Method, "path", r.URL.Path, "err", p,
+				"stack", string(debug.Stack()))
 			if w.begins = nil; !w.started() {
 				writeError(w, internal(req.id))
 			}
@@ -282,15 +287,16 @@ func (m *Mux) span(r *http.Request, pattern, id string) (*http.Request, func(sta
 	}
 	method, route, _ := strings.Cut(pattern, " ")
 	ctx, span := m.tracer.Start(r.Context(), pattern, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.String("codermesh.request", id)))
+		attribute.String("http.request.method", method), attribute.String("http.route",
+			route), attribute.String("codermesh.request", id)))
 	return r.WithContext(ctx), func(status int) {
 		span.SetAttributes(attribute.Int("http.response.status_code", status))
 		tracing.End(span, status >= http.StatusInternalServerError)
 	}
 }
 
-// noRoute returns the reason why no route of the API serves the request. If the path has routes for other methods, it names them in the
-// header Allow.
+// noRoute returns the reason why no route of the API serves the request. If the path has routes for other methods, it
+// names them in the header Allow.
 func (m *Mux) noRoute(w http.ResponseWriter, r *http.Request) *fault.Error {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -343,5 +349,6 @@ func (m *Mux) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func internal(id string) *fault.Error {
-	return fault.New(fault.Internal, "The server could not handle this request.").WithDetail("Its log has the cause under request %s.", id)
+	return fault.New(fault.Internal, "The server could not handle this request.").
+		WithDetail("Its log has the cause under request %s.", id)
 }

@@ -17,17 +17,19 @@ import (
 )
 
 const (
-	// recallFor is how long after its last use with the database a token may read what DuringOutage declares while the database does not
-	// answer. It bounds what a token is still good for whose revocation this server could not learn of.
+	// recallFor is how long after its last use with the database a token may read what DuringOutage declares while the
+	// database does not answer. It bounds what a token is still good for whose revocation this server could not learn
+	// of.
 	recallFor = 15 * time.Minute
 	// recallAfter is how long such a request waits for the database.
 	recallAfter = 3 * time.Second
-	// maxRecalled bounds the tokens that a server remembers. Only tokens of users who may read such a route are remembered.
+	// maxRecalled bounds the tokens that a server remembers. Only tokens of users who may read such a route are
+	// remembered.
 	maxRecalled = 256
 )
 
-// DuringOutage declares that a route tells about the server and is answered while the database does not answer: to tokens that this server has
-// lately seen, by what their users were allowed then. See Sessions.
+// DuringOutage declares that a route tells about the server and is answered while the database does not answer: to
+// tokens that this server has lately seen, by what their users were allowed then. See Sessions.
 func DuringOutage() RouteOption { return func(r *Route) { r.DuringOutage = true } }
 
 // fingerprint is the SHA-256 of a session token.
@@ -41,7 +43,8 @@ type recollection struct {
 	seen  time.Time
 }
 
-// remember keeps the user of a token that was checked in the given generation. A Recheck since then may have been about it.
+// remember keeps the user of a token that was checked in the given generation. A Recheck since then may have been about
+// it.
 func (s *Sessions) remember(token secret.Token, actor rbac.Actor, generation uint64) {
 	if s == nil || actor.KeyID == "" {
 		return
@@ -106,7 +109,8 @@ func (s *Sessions) forget(user uuid.UUID) {
 	}
 }
 
-// signIn returns the sender of a request. While the database does not answer, it recalls the sender if the route allows that.
+// signIn returns the sender of a request. While the database does not answer, it recalls the sender if the route allows
+// that.
 func (m *Mux) signIn(r *http.Request, route Route, generation uint64) (rbac.Actor, error) {
 	token, _ := credential.Of(r)
 	ctx := r.Context()

@@ -12,9 +12,9 @@ import (
 // maxQuery bounds a search, in bytes.
 const maxQuery = 4 << 10
 
-// ParseSearch parses a search like `owner:me name:"my box" free text` into its terms. Free text is stored under "". Keys are
-// lower case, and only the listed ones are allowed, each once; a key that is listed with a plus sign after it may be
-// repeated, and its values are joined with commas.
+// ParseSearch parses a search like `owner:me name:"my box" free text` into its terms. Free text is stored under "".
+// Keys are lower case, and only the listed ones are allowed, each once; a key that is listed with a plus sign after it
+// may be repeated, and its values are joined with commas.
 func ParseSearch(q string, keys ...string) (map[string]string, error) {
 	if len(q) > maxQuery {
 		return nil, fault.New(fault.Invalid, "The search is longer than %d bytes.", maxQuery)
@@ -49,7 +49,8 @@ func ParseSearch(q string, keys ...string) (map[string]string, error) {
 	return terms, nil
 }
 
-// SearchTime returns the time in a search's term: RFC 3339, or a date, which means its beginning in UTC. It is nil if the term is absent.
+// SearchTime returns the time in a search's term: RFC 3339, or a date, which means its beginning in UTC. It is nil if
+// the term is absent.
 func SearchTime(terms map[string]string, key string) (*time.Time, error) {
 	text, given := terms[key]
 	if !given {
@@ -60,7 +61,8 @@ func SearchTime(terms map[string]string, key string) (*time.Time, error) {
 			return &t, nil
 		}
 	}
-	return nil, fault.New(fault.Invalid, "The search is invalid.").WithField("q", key+": must be a date such as 2026-11-23 or a time such as 2026-11-23T08:00:00Z")
+	return nil, fault.New(fault.Invalid, "The search is invalid.").
+		WithField("q", key+": must be a date such as 2026-11-23 or a time such as 2026-11-23T08:00:00Z")
 }
 
 // SearchBool returns the boolean in a search's term, nil if the term is absent.

@@ -19,9 +19,9 @@ import (
 const politeTime = 2 * time.Second
 
 // Sessions tracks which requests are being served for which session, and ends them with it: mainly websockets and event
-// streams, each of which is one request for as long as it is open. It also remembers, for a quarter of an hour and in memory only, tokens that may
-// read about the server, by their hashes: while the database does not answer, nothing else says who asks (see DuringOutage). A revocation
-// that this server learns of ends that at once. Safe for concurrent use.
+// streams, each of which is one request for as long as it is open. It also remembers, for a quarter of an hour and in
+// memory only, tokens that may read about the server, by their hashes: while the database does not answer, nothing else
+// says who asks (see DuringOutage). A revocation that this server learns of ends that at once. Safe for concurrent use.
 type Sessions struct {
 	log *slog.Logger
 	ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)
@@ -49,9 +49,10 @@ type Guard func(context.Context, rbac.Actor) error
 
 type servedKey struct{}
 
-// AddGuard has guard asked whenever rights change, until the request is answered: a stream that shows a workspace ends when the workspace
-// is no longer shared with its viewer. Call it before the request's own check: a change between the two is then seen by either. The guard
-// must read what it judges from the database, and may be called while the request is served.
+// AddGuard has guard asked whenever rights change, until the request is answered: a stream that shows a workspace ends
+// when the workspace is no longer shared with its viewer. Call it before the request's own check: a change between the
+// two is then seen by either. The guard must read what it judges from the database, and may be called while the request
+// is served.
 func AddGuard(ctx context.Context, guard Guard) {
 	if x, ok := ctx.Value(servedKey{}).(*served); ok {
 		x.mu.Lock()
@@ -60,9 +61,9 @@ func AddGuard(ctx context.Context, guard Guard) {
 	}
 }
 
-// refusal returns why a request must end, for an actor who may have had other rights when it began: it used a right that the actor has
-// lost. Rights that it has not used do not count, and its later checks follow those of now. Errors that are no refusals mean that this is
-// not known.
+// refusal returns why a request must end, for an actor who may have had other rights when it began: it used a right
+// that the actor has lost. Rights that it has not used do not count, and its later checks follow those of now. Errors
+// that are no refusals mean that this is not known.
 func (x *served) refusal(ctx context.Context, actor rbac.Actor) error {
 	if kept := x.ledger.Become(x.actor, actor); !kept || x.needs.Check(actor) != nil {
 		return fault.New(fault.Forbidden, "Your roles have changed.").WithDetail("Try again with your new roles.")
@@ -84,9 +85,11 @@ func isRefusal(err error) bool {
 	return code == fault.Unauthenticated || code == fault.Forbidden || code == fault.NotFound
 }
 
-// NewSessions returns a registry. ask returns a session's user with their current rights, by the session's id; its fault is
-// Unauthenticated if the session has ended.
-func NewSessions(log *slog.Logger, ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error)) *Sessions {
+// NewSessions returns a registry. ask returns a session's user with their current rights, by the session's id; its
+// fault is Unauthenticated if the session has ended.
+func NewSessions(
+	log *slog.Logger, ask func(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error),
+) *Sessions {
 	return &Sessions{log: log, ask: ask, open: make(map[*served]struct{}), recalled: make(map[fingerprint]recollection)}
 }
 
@@ -100,11 +103,12 @@ func (s *Sessions) now() uint64 {
 	return s.generation
 }
 
-// enter registers a request whose session was checked in the given generation. The returned context ends with the session, and has the
-// actor, whose checks are kept;
-// the caller must call leave. The session may have ended between the check and the registration, so enter checks it again if
-// there was a Recheck in between.
-func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, actor rbac.Actor, needs rbac.Permission) (_ context.Context, leave func(), err error) {
+// enter registers a request whose session was checked in the given generation. The returned context ends with the
+// session, and has the actor, whose checks are kept; the caller must call leave. The session may have ended between the
+// check and the registration, so enter checks it again if there was a Recheck in between.
+func (s *Sessions) enter(
+	ctx context.Context, w *response, generation uint64, actor rbac.Actor, needs rbac.Permission,
+) (_ context.Context, leave func(), err error) {
 	if s == nil || actor.KeyID == "" {
 		return ctx, func() {}, nil
 	}
@@ -135,9 +139,9 @@ func (s *Sessions) enter(ctx context.Context, w *response, generation uint64, ac
 	return ctx, leave, nil
 }
 
-// Recheck ends the requests of those of the user's sessions that have ended or lost a right that the request needs; uuid.Nil means all
-// users. It blocks for one query per session with something open, and for the guards of its requests. An error names sessions that could not be checked: their requests
-// continue, so try again.
+// Recheck ends the requests of those of the user's sessions that have ended or lost a right that the request needs;
+// uuid.Nil means all users. It blocks for one query per session with something open, and for the guards of its
+// requests. An error names sessions that could not be checked: their requests continue, so try again.
 func (s *Sessions) Recheck(ctx context.Context, userID uuid.UUID) error {
 	s.mu.Lock()
 	s.generation++

@@ -17,8 +17,8 @@ import (
 const (
 	// sendTimeout bounds one message to a reader that accepts nothing.
 	sendTimeout = 30 * time.Second
-	// lastSend bounds the message that is being written when its stream ends: interrupting a write breaks the connection, and
-	// the reader would not learn the reason.
+	// lastSend bounds the message that is being written when its stream ends: interrupting a write breaks the
+	// connection, and the reader would not learn the reason.
 	lastSend = 2 * time.Second
 )
 
@@ -36,9 +36,9 @@ type Event struct {
 	Data any // encoded as JSON; nil for none
 }
 
-// Follow fills a stream. It sends until ctx ends, a send fails, or there is nothing more to send, and then it returns; it may
-// return errors of ctx and of send as they are. On a stream of server-sent events, the events of one send call leave in one
-// write.
+// Follow fills a stream. It sends until ctx ends, a send fails, or there is nothing more to send, and then it returns;
+// it may return errors of ctx and of send as they are. On a stream of server-sent events, the events of one send call
+// leave in one write.
 type Follow func(ctx context.Context, send func(...Event) error) error
 
 // StreamServer is ServeEvents or ServeWebsocket.
@@ -54,12 +54,13 @@ type StreamOptions struct {
 	// Life ends with the service, which also ends its streams.
 	Life   context.Context
 	Logger *slog.Logger
-	// Failed is the message to a websocket's reader when Follow fails, as a clause. A fault's own message takes precedence.
+	// Failed is the message to a websocket's reader when Follow fails, as a clause. A fault's own message takes
+	// precedence.
 	Failed string
 }
 
-// ServeEvents answers with server-sent events until follow returns, the reader leaves, the session ends or the service stops.
-// It always returns nil: once the answer has begun, an error can only end it.
+// ServeEvents answers with server-sent events until follow returns, the reader leaves, the session ends or the service
+// stops. It always returns nil: once the answer has begun, an error can only end it.
 func ServeEvents(w http.ResponseWriter, r *http.Request, opts StreamOptions, follow Follow) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	NoStore(w.Header())

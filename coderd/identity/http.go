@@ -37,8 +37,9 @@ type configuration struct {
 func (s *Service) discovery(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Cache-Control", cacheFor)
 	return httpapi.Write(w, http.StatusOK, configuration{
-		Issuer: s.issuer, KeysURL: s.issuer + keysPath, ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"},
-		Algorithms: []string{string(jose.RS256)}, Scopes: []string{"openid"},
+		Issuer: s.issuer, KeysURL: s.issuer + keysPath, ResponseTypes: []string{"id_token"},
+		SubjectTypes: []string{"public"},
+		Algorithms:   []string{string(jose.RS256)}, Scopes: []string{"openid"},
 		Claims: []string{
 			"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "kind", "organization_id", "organization",
 			"template_id", "template", "workspace_id", "workspace", "agent", "build_number", "build_transition", "owner_id", "owner", "owner_email",

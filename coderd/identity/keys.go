@@ -198,7 +198,9 @@ func (s *Service) Rotate(ctx context.Context, q *dbsqlc.Queries, all bool) (befo
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := q.UpdateSetting(ctx, dbsqlc.UpdateSettingParams{Key: keyring.IdentitySetting, Value: sealed}); err != nil {
+	if err := q.UpdateSetting(ctx, dbsqlc.UpdateSettingParams{
+		Key: keyring.IdentitySetting, Value: sealed,
+	}); err != nil {
 		return nil, nil, fmt.Errorf("store keys of ID tokens: %w", err)
 	}
 	for _, key := range k.all() {

@@ -103,9 +103,11 @@ func (s *Service) ForAgent(ctx context.Context, q *dbsqlc.Queries, agent uuid.UU
 		kindAgent, row.OrganizationID, row.TemplateID, row.OwnerID, row.WorkspaceID)
 	return s.issue(ctx, q, AgentLifetime, claims{
 		Subject: subject, Audience: audience, Kind: kindAgent,
-		OrganizationID: row.OrganizationID, Organization: row.Organization, TemplateID: row.TemplateID, Template: row.Template,
-		WorkspaceID: row.WorkspaceID, Workspace: row.Workspace, Agent: row.Agent, BuildNumber: row.BuildNumber, Transition: row.Transition,
-		OwnerID: row.OwnerID.String(), Owner: row.Owner, OwnerEmail: row.OwnerEmail,
+		OrganizationID: row.OrganizationID, Organization: row.Organization, TemplateID: row.TemplateID,
+		Template:    row.Template,
+		WorkspaceID: row.WorkspaceID, Workspace: row.Workspace, Agent: row.Agent, BuildNumber: row.BuildNumber,
+		Transition: row.Transition,
+		OwnerID:    row.OwnerID.String(), Owner: row.Owner, OwnerEmail: row.OwnerEmail,
 	})
 }
 

@@ -61,7 +61,8 @@ type Today struct {
 // Role is a custom role of an organization.
 type Role struct {
 	Name string
-	// ByName reports that a text without a mapping can give the role: it has no power that organization administrators lack.
+	// ByName reports that a text without a mapping can give the role: it has no power that organization administrators
+	// lack.
 	ByName bool
 }
 
@@ -196,7 +197,8 @@ func (d *decision) roles(org uuid.UUID) {
 
 // exists reports whether an organization has a role, and if raw, whether a text without a mapping can give it.
 func (d *decision) exists(org uuid.UUID, role string, raw bool) bool {
-	return rbac.IsOrganizationRole(role) || slices.ContainsFunc(d.now.Roles[org], func(r Role) bool { return r.Name == role && (r.ByName || !raw) })
+	return rbac.IsOrganizationRole(role) ||
+		slices.ContainsFunc(d.now.Roles[org], func(r Role) bool { return r.Name == role && (r.ByName || !raw) })
 }
 
 // groups decides in which groups of an organization the user is.

@@ -34,8 +34,8 @@ type Service struct {
 // New returns the service.
 func New(o Options) *Service { return &Service{db: o.DB, log: o.Logger, initial: o.Initial} }
 
-// Routes registers the routes. Administrators of an organization change its settings; owners, those of all organizations. Roles in the
-// deployment have no routes: they are the operator's.
+// Routes registers the routes. Administrators of an organization change its settings; owners, those of all
+// organizations. Roles in the deployment have no routes: they are the operator's.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const (
 		site = "/api/v2/settings/idpsync/"
@@ -108,7 +108,9 @@ func (s *Service) fields(k kind) httpapi.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		names, err := s.db.ListClaimNames(r.Context(), dbsqlc.ListClaimNamesParams{Without: personal, OrganizationID: at.org, MaxRows: maxFields})
+		names, err := s.db.ListClaimNames(r.Context(), dbsqlc.ListClaimNamesParams{
+			Without: personal, OrganizationID: at.org, MaxRows: maxFields,
+		})
 		if err != nil {
 			return fmt.Errorf("list claims: %w", err)
 		}
@@ -125,14 +127,18 @@ func (s *Service) values(k kind) httpapi.HandlerFunc {
 		}
 		claim := r.URL.Query().Get("claimField")
 		if claim == "" || len(claim) > maxField {
-			return fault.New(fault.Invalid, "The claim is missing.").WithField("claimField", "must be the name of a claim")
+			return fault.New(fault.Invalid, "The claim is missing.").
+				WithField("claimField", "must be the name of a claim")
 		}
 		for _, name := range personal {
 			if claim == name {
-				return fault.New(fault.Invalid, "The claim %s is personal: no membership follows from it.", name).WithField("claimField", "must be another claim")
+				return fault.New(fault.Invalid, "The claim %s is personal: no membership follows from it.", name).
+					WithField("claimField", "must be another claim")
 			}
 		}
-		found, err := s.db.ListClaimValues(r.Context(), dbsqlc.ListClaimValuesParams{Claim: database.Text(claim), OrganizationID: at.org, MaxRows: maxListed})
+		found, err := s.db.ListClaimValues(r.Context(), dbsqlc.ListClaimValuesParams{
+			Claim: database.Text(claim), OrganizationID: at.org, MaxRows: maxListed,
+		})
 		if err != nil {
 			return fmt.Errorf("list values of a claim: %w", err)
 		}

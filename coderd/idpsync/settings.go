@@ -55,7 +55,8 @@ func (s *Service) place(r *http.Request, k kind) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	return place{k, &org.ID, org.Name, org.IsDefault}, actor.May(rbac.Update, rbac.Of(rbac.Organization, uuid.Nil).In(org.ID))
+	return place{k, &org.ID, org.Name, org.IsDefault}, actor.May(rbac.Update,
+		rbac.Of(rbac.Organization, uuid.Nil).In(org.ID))
 }
 
 // settings are the three kinds of settings.
@@ -138,7 +139,9 @@ func patch[T settings, R any](s *Service, k kind, edit func(*T, R) error) httpap
 			if err != nil {
 				return err
 			}
-			if err := q.UpdateSyncSettings(ctx, dbsqlc.UpdateSyncSettingsParams{Kind: string(k), OrganizationID: at.org, Settings: data}); err != nil {
+			if err := q.UpdateSyncSettings(ctx, dbsqlc.UpdateSyncSettingsParams{
+				Kind: string(k), OrganizationID: at.org, Settings: data,
+			}); err != nil {
 				return err
 			}
 			return audit.Record(ctx, q, entry(at, any(before), any(after)))
@@ -151,7 +154,8 @@ func patch[T settings, R any](s *Service, k kind, edit func(*T, R) error) httpap
 	}
 }
 
-// lock returns the stored settings, which no other transaction changes until this one ends. If there are none, it stores the given ones.
+// lock returns the stored settings, which no other transaction changes until this one ends. If there are none, it
+// stores the given ones.
 func lock[T settings](ctx context.Context, q *dbsqlc.Queries, at place, none T) (out T, err error) {
 	if at.org != nil {
 		if _, err := q.HoldOrganization(ctx, *at.org); err != nil {
@@ -162,10 +166,14 @@ func lock[T settings](ctx context.Context, q *dbsqlc.Queries, at place, none T) 
 	if err != nil {
 		return out, err
 	}
-	if err := q.InsertSyncSettingsOnce(ctx, dbsqlc.InsertSyncSettingsOnceParams{Kind: string(at.kind), OrganizationID: at.org, Settings: data}); err != nil {
+	if err := q.InsertSyncSettingsOnce(ctx, dbsqlc.InsertSyncSettingsOnceParams{
+		Kind: string(at.kind), OrganizationID: at.org, Settings: data,
+	}); err != nil {
 		return out, err
 	}
-	if data, err = q.LockSyncSettings(ctx, dbsqlc.LockSyncSettingsParams{Kind: string(at.kind), OrganizationID: at.org}); err != nil {
+	if data, err = q.LockSyncSettings(ctx, dbsqlc.LockSyncSettingsParams{
+		Kind: string(at.kind), OrganizationID: at.org,
+	}); err != nil {
 		return out, err
 	}
 	return out, json.Unmarshal(data, &out)
@@ -186,7 +194,9 @@ func replace[T settings](to *T, req T) error {
 }
 
 // remap changes a mapping. parse reads what a text of the claim gets.
-func remap[V comparable](to *sdk.Map[sdk.List[V]], req sdk.PatchSyncMappingRequest, parse func(string) (V, error)) error {
+func remap[V comparable](
+	to *sdk.Map[sdk.List[V]], req sdk.PatchSyncMappingRequest, parse func(string) (V, error),
+) error {
 	if *to == nil {
 		*to = sdk.Map[sdk.List[V]]{}
 	}
@@ -194,7 +204,8 @@ func remap[V comparable](to *sdk.Map[sdk.List[V]], req sdk.PatchSyncMappingReque
 		for _, c := range changes {
 			v, err := parse(c.Gets)
 			if err != nil {
-				return fault.New(fault.Invalid, "The mapping is not valid.").WithField([]string{"add", "remove"}[i], fmt.Sprintf("gets %.64q, which is not an id", c.Gets))
+				return fault.New(fault.Invalid, "The mapping is not valid.").
+					WithField([]string{"add", "remove"}[i], fmt.Sprintf("gets %.64q, which is not an id", c.Gets))
 			}
 			list := slices.DeleteFunc((*to)[c.Given], func(old V) bool { return old == v })
 			if i == 0 {
@@ -297,8 +308,10 @@ func checkFilter(set sdk.GroupSyncSettings) error {
 func holdOrganizations(ctx context.Context, q *dbsqlc.Queries, ids []uuid.UUID) error {
 	for _, id := range sorted(ids) {
 		if _, err := q.HoldOrganization(ctx, id); err != nil {
-			if f := fault.As(lookup.Fault(err, rbac.Organization, "hold organization")); f != nil && f.Code == fault.NotFound {
-				return fault.New(fault.Invalid, "The organization %s does not exist.", id).WithField("mapping", "must name organizations")
+			if f := fault.As(lookup.Fault(err, rbac.Organization, "hold organization")); f != nil &&
+				f.Code == fault.NotFound {
+				return fault.New(fault.Invalid, "The organization %s does not exist.", id).
+					WithField("mapping", "must name organizations")
 			}
 			return err
 		}
@@ -311,7 +324,8 @@ func holdGroups(ctx context.Context, q *dbsqlc.Queries, at place, ids []uuid.UUI
 	if len(ids) == 0 {
 		return nil
 	}
-	known, err := q.ListSyncGroups(ctx, dbsqlc.ListSyncGroupsParams{Organizations: []uuid.UUID{*at.org}, Ids: ids, Names: []string{}})
+	known, err := q.ListSyncGroups(ctx,
+		dbsqlc.ListSyncGroupsParams{Organizations: []uuid.UUID{*at.org}, Ids: ids, Names: []string{}})
 	if err != nil {
 		return err
 	}
@@ -319,19 +333,24 @@ func holdGroups(ctx context.Context, q *dbsqlc.Queries, at place, ids []uuid.UUI
 		i := slices.IndexFunc(known, func(g dbsqlc.ListSyncGroupsRow) bool { return g.ID == id })
 		switch {
 		case id == *at.org:
-			return fault.New(fault.Invalid, "The group %s always contains all members of the organization.", sdk.Everyone).WithField("mapping", "must not name it")
+			return fault.New(fault.Invalid, "The group %s always contains all members of the organization.",
+				sdk.Everyone).WithField("mapping", "must not name it")
 		case i < 0:
-			return fault.New(fault.Invalid, "The group %s does not exist in %s.", id, at.name).WithField("mapping", "must name groups of the organization")
+			return fault.New(fault.Invalid, "The group %s does not exist in %s.", id, at.name).
+				WithField("mapping", "must name groups of the organization")
 		case known[i].Provisioned:
-			return fault.New(fault.Invalid, "SCIM decides about the members of the group %s.", known[i].Name).WithField("mapping", "must not name groups that SCIM provisions")
+			return fault.New(fault.Invalid, "SCIM decides about the members of the group %s.", known[i].Name).
+				WithField("mapping", "must not name groups that SCIM provisions")
 		}
 	}
 	return nil
 }
 
-// mayMap returns a fault unless the roles exist that a mapping newly gives, and the actor may give them and those that it no longer
-// gives. Another claim gives all of them to others than before.
-func mayMap(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, before, after sdk.RoleSyncSettings) error {
+// mayMap returns a fault unless the roles exist that a mapping newly gives, and the actor may give them and those that
+// it no longer gives. Another claim gives all of them to others than before.
+func mayMap(
+	ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, before, after sdk.RoleSyncSettings,
+) error {
 	known := beyond(before, sdk.RoleSyncSettings{})
 	for _, role := range append(beyond(after, before), beyond(before, after)...) {
 		err := lookup.MayGive(ctx, q, actor, org, []string{role}, "mapping")

@@ -20,7 +20,8 @@ import (
 // actor is who changes memberships, in the audit log.
 const actor = "identity provider"
 
-// Initial are settings that the server's options give. Settings that administrators store replace those of organizations and groups.
+// Initial are settings that the server's options give. Settings that administrators store replace those of
+// organizations and groups.
 type Initial struct {
 	Organizations sdk.OrganizationSyncSettings
 	Groups        sdk.GroupSyncSettings // of the default organization
@@ -40,15 +41,16 @@ func (r Report) Log(ctx context.Context, log *slog.Logger, username string) {
 		log.WarnContext(ctx, "claim cannot be used as it is", "user", username, "claim", w.Claim, "reason", w.Problem)
 	}
 	if r.kept > 0 {
-		log.WarnContext(ctx, "user left organizations and owns workspaces there", "user", username, "workspaces", r.kept)
+		log.WarnContext(ctx, "user left organizations and owns workspaces there", "user", username, "workspaces",
+			r.kept)
 	}
 	if r.owner {
 		log.WarnContext(ctx, "the claims take the role owner from the last owner, who keeps it", "user", username)
 	}
 }
 
-// Sync changes the memberships of a user to what the claims say, in a transaction that has stored the user's link to an identity. Several
-// may run at once, also on several servers: the row of the link is locked.
+// Sync changes the memberships of a user to what the claims say, in a transaction that has stored the user's link to an
+// identity. Several may run at once, also on several servers: the row of the link is locked.
 func (s *Service) Sync(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID, c Claims) (Report, error) {
 	link, err := q.LockUserLink(ctx, dbsqlc.LockUserLinkParams{UserID: userID, LoginType: string(sdk.LoginOIDC)})
 	if err != nil {
@@ -76,11 +78,15 @@ func (s *Service) Sync(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUID,
 	if err != nil {
 		return Report{}, fmt.Errorf("encode synced memberships: %w", err)
 	}
-	return a.report, q.UpdateUserLinkSynced(ctx, dbsqlc.UpdateUserLinkSyncedParams{UserID: userID, LoginType: link.LoginType, Synced: data})
+	return a.report, q.UpdateUserLinkSynced(ctx, dbsqlc.UpdateUserLinkSyncedParams{
+		UserID: userID, LoginType: link.LoginType, Synced: data,
+	})
 }
 
 // load reads the settings and memberships that decide about a user.
-func (s *Service) load(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, c Claims) (set Settings, now Today, err error) {
+func (s *Service) load(
+	ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, c Claims,
+) (set Settings, now Today, err error) {
 	first, err := q.GetDefaultOrganization(ctx)
 	if err != nil {
 		return set, now, fmt.Errorf("read default organization: %w", err)
@@ -119,7 +125,9 @@ func (s *Service) load(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User,
 }
 
 // settings returns the settings of organization sync, and those of groups and roles in some organizations.
-func (s *Service) settings(ctx context.Context, q *dbsqlc.Queries, first uuid.UUID, orgs []uuid.UUID) (Settings, error) {
+func (s *Service) settings(
+	ctx context.Context, q *dbsqlc.Queries, first uuid.UUID, orgs []uuid.UUID,
+) (Settings, error) {
 	set := Settings{
 		Organizations: s.initial.Organizations, Site: s.initial.Site,
 		Groups: map[uuid.UUID]sdk.GroupSyncSettings{}, Roles: map[uuid.UUID]sdk.RoleSyncSettings{},
@@ -170,7 +178,8 @@ func customRoles(ctx context.Context, q *dbsqlc.Queries, set Settings) (map[uuid
 	return out, nil
 }
 
-// nearGroups returns the groups that the claims or a mapping mean, and those that the user is in, of the organizations that sync groups.
+// nearGroups returns the groups that the claims or a mapping mean, and those that the user is in, of the organizations
+// that sync groups.
 func nearGroups(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID, set Settings, c Claims) ([]Group, error) {
 	p := dbsqlc.ListSyncGroupsParams{UserID: user, Organizations: []uuid.UUID{}, Names: []string{}, Ids: []uuid.UUID{}}
 	for org, g := range set.Groups {
@@ -191,7 +200,10 @@ func nearGroups(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID, set Sett
 	}
 	out := make([]Group, len(rows))
 	for i, r := range rows {
-		out[i] = Group{ID: r.ID, Organization: r.OrganizationID, Name: r.Name, Synced: r.Source == string(sdk.GroupSourceOIDC), Provisioned: r.Provisioned, Member: r.Member}
+		out[i] = Group{
+			ID: r.ID, Organization: r.OrganizationID, Name: r.Name, Synced: r.Source == string(sdk.GroupSourceOIDC),
+			Provisioned: r.Provisioned, Member: r.Member,
+		}
 	}
 	return out, nil
 }
@@ -247,11 +259,15 @@ func (a *apply) makeGroups(ctx context.Context) error {
 		} else if err != nil {
 			return err
 		}
-		row, err := a.q.InsertSyncedGroup(ctx, dbsqlc.InsertSyncedGroupParams{ID: uuid.New(), OrganizationID: g.Organization, Name: g.Name})
+		row, err := a.q.InsertSyncedGroup(ctx, dbsqlc.InsertSyncedGroupParams{
+			ID: uuid.New(), OrganizationID: g.Organization, Name: g.Name,
+		})
 		if err == nil {
 			err = a.record(ctx, audit.Create, audit.OfGroup(dbsqlc.Group{}, row))
 		} else if database.IsNotFound(err) {
-			row, err = a.q.GetGroupByName(ctx, dbsqlc.GetGroupByNameParams{OrganizationID: g.Organization, Name: g.Name})
+			row, err = a.q.GetGroupByName(ctx, dbsqlc.GetGroupByNameParams{
+				OrganizationID: g.Organization, Name: g.Name,
+			})
 		}
 		if err != nil {
 			return fmt.Errorf("create group: %w", err)
@@ -268,7 +284,8 @@ func (a *apply) makeGroups(ctx context.Context) error {
 
 func (a *apply) join(ctx context.Context) error {
 	for _, org := range a.plan.Join {
-		m, err := a.q.InsertOrganizationMember(ctx, dbsqlc.InsertOrganizationMemberParams{OrganizationID: org, UserID: a.user.ID, Roles: []string{}})
+		m, err := a.q.InsertOrganizationMember(ctx,
+			dbsqlc.InsertOrganizationMemberParams{OrganizationID: org, UserID: a.user.ID, Roles: []string{}})
 		if database.IsNotFound(err) {
 			continue // an administrator was faster
 		}
@@ -285,7 +302,9 @@ func (a *apply) join(ctx context.Context) error {
 func (a *apply) changeRoles(ctx context.Context) error {
 	orgs := sorted(slices.Concat(slices.Collect(maps.Keys(a.plan.Give)), slices.Collect(maps.Keys(a.plan.Take))))
 	for _, org := range orgs {
-		before, err := a.q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{OrganizationID: org, UserID: a.user.ID})
+		before, err := a.q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{
+			OrganizationID: org, UserID: a.user.ID,
+		})
 		if database.IsNotFound(err) {
 			continue // removed meanwhile
 		}
@@ -293,18 +312,22 @@ func (a *apply) changeRoles(ctx context.Context) error {
 			return err
 		}
 		give := a.plan.Give[org]
-		custom, err := a.q.HoldOrganizationRoles(ctx, dbsqlc.HoldOrganizationRolesParams{OrganizationID: org, Names: append([]string{}, give...)})
+		custom, err := a.q.HoldOrganizationRoles(ctx,
+			dbsqlc.HoldOrganizationRolesParams{OrganizationID: org, Names: append([]string{}, give...)})
 		if err != nil {
 			return err
 		}
 		give = slices.DeleteFunc(slices.Clone(give), func(role string) bool { // deleted meanwhile
-			return !rbac.IsOrganizationRole(role) && !slices.ContainsFunc(custom, func(r dbsqlc.OrganizationRole) bool { return r.Name == role })
+			return !rbac.IsOrganizationRole(role) &&
+				!slices.ContainsFunc(custom, func(r dbsqlc.OrganizationRole) bool { return r.Name == role })
 		})
 		roles := sorted(append(without(before.Roles, a.plan.Take[org]), give...))
 		if slices.Equal(roles, before.Roles) {
 			continue
 		}
-		after, err := a.q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{OrganizationID: org, UserID: a.user.ID, Roles: roles})
+		after, err := a.q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{
+			OrganizationID: org, UserID: a.user.ID, Roles: roles,
+		})
 		if err != nil {
 			return err
 		}
@@ -323,7 +346,9 @@ func (a *apply) changeGroups(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := a.q.RemoveGroupMembers(ctx, dbsqlc.RemoveGroupMembersParams{GroupID: g.ID, Users: users}); err != nil {
+		if err := a.q.RemoveGroupMembers(ctx, dbsqlc.RemoveGroupMembersParams{
+			GroupID: g.ID, Users: users,
+		}); err != nil {
 			return err
 		}
 		e := audit.OfGroup(row, row)
@@ -339,7 +364,9 @@ func (a *apply) changeGroups(ctx context.Context) error {
 			continue
 		}
 		if _, known := members[g.Organization]; !known {
-			_, err := a.q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: g.Organization, UserID: a.user.ID})
+			_, err := a.q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{
+				OrganizationID: g.Organization, UserID: a.user.ID,
+			})
 			if err != nil && !database.IsNotFound(err) {
 				return err
 			}
@@ -363,19 +390,25 @@ func (a *apply) changeGroups(ctx context.Context) error {
 // leave ends memberships. Workspaces of the user stay: their owner reaches them again when the claims return.
 func (a *apply) leave(ctx context.Context) error {
 	for _, org := range a.plan.Leave {
-		before, err := a.q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{OrganizationID: org, UserID: a.user.ID})
+		before, err := a.q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{
+			OrganizationID: org, UserID: a.user.ID,
+		})
 		if database.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		n, err := a.q.CountMemberWorkspaces(ctx, dbsqlc.CountMemberWorkspacesParams{OrganizationID: org, OwnerID: a.user.ID})
+		n, err := a.q.CountMemberWorkspaces(ctx, dbsqlc.CountMemberWorkspacesParams{
+			OrganizationID: org, OwnerID: a.user.ID,
+		})
 		if err != nil {
 			return err
 		}
 		a.report.kept += int(n)
-		if err := a.q.DeleteOrganizationMember(ctx, dbsqlc.DeleteOrganizationMemberParams{OrganizationID: org, UserID: a.user.ID}); err != nil {
+		if err := a.q.DeleteOrganizationMember(ctx, dbsqlc.DeleteOrganizationMemberParams{
+			OrganizationID: org, UserID: a.user.ID,
+		}); err != nil {
 			return err
 		}
 		if err := a.record(ctx, audit.Delete, audit.OfMember(a.user, before, dbsqlc.OrganizationMember{})); err != nil {

@@ -10,15 +10,16 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// absentBeats is for how many heartbeats a running job's provisioner is offline before the job says so. Connections that move to another
-// server take less.
+// absentBeats is for how many heartbeats a running job's provisioner is offline before the job says so. Connections
+// that move to another server take less.
 const absentBeats = 4
 
 // absenceStage is the stage of the log in which the server reports that the provisioner went, and came back.
 const absenceStage = "Provisioner"
 
 func offlineSince(name string, since time.Time) string {
-	return fmt.Sprintf("The provisioner %s has been offline since %s.", name, since.UTC().Format("2006-01-02 15:04:05 UTC"))
+	return fmt.Sprintf("The provisioner %s has been offline since %s.", name,
+		since.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 
 // absenceRemedy says how a job ends whose provisioner is offline.
@@ -26,7 +27,8 @@ func (s *Service) absenceRemedy(builtIn bool) string {
 	if builtIn {
 		return fmt.Sprintf("It belongs to a server that does not answer. The job fails after %s unless that server comes back.", min(s.opts.BuiltInGrace, s.patience()))
 	}
-	return fmt.Sprintf("The job fails after %s unless the provisioner comes back. Cancel the job to end it now.", s.patience())
+	return fmt.Sprintf("The job fails after %s unless the provisioner comes back. Cancel the job to end it now.",
+		s.patience())
 }
 
 // lost is how long a server's daemons count as online without its heartbeat.
@@ -34,8 +36,8 @@ func (s *Service) lost() time.Duration { return lostAfter * s.opts.Heartbeat }
 
 func (s *Service) absentAfter() time.Duration { return absentBeats * s.opts.Heartbeat }
 
-// beaten notes that a heartbeat was stored. Who was without the database for a while, or did not run, cannot tell who else was: the others'
-// silence counts from now on.
+// beaten notes that a heartbeat was stored. Who was without the database for a while, or did not run, cannot tell who
+// else was: the others' silence counts from now on.
 func (s *Service) beaten(began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +57,8 @@ func (s *Service) steadyFor() time.Duration {
 	return time.Since(s.steady)
 }
 
-// lookForAbsences marks the running jobs whose daemons went offline, tells in their logs, and does the reverse for those that came back. It
-// schedules the end of jobs that wait for a daemon in vain.
+// lookForAbsences marks the running jobs whose daemons went offline, tells in their logs, and does the reverse for
+// those that came back. It schedules the end of jobs that wait for a daemon in vain.
 func (s *Service) lookForAbsences(ctx context.Context) error {
 	rows, err := s.opts.DB.ListAbsences(ctx, s.absentAfter().Seconds())
 	if err != nil {
@@ -84,10 +86,12 @@ func (s *Service) noteAbsence(ctx context.Context, row dbsqlc.ListAbsencesRow) e
 		if ended(job.Status) || job.Epoch != row.ProvisionerJob.Epoch || row.Online == (job.AbsentSince == nil) {
 			return nil // another server has noted it
 		}
-		level, text, since := provisionerpb.LogLevel_LOG_LEVEL_INFO, fmt.Sprintf("The provisioner %s is back.", row.Name), (*time.Time)(nil)
+		level, text, since := provisionerpb.LogLevel_LOG_LEVEL_INFO, fmt.Sprintf("The provisioner %s is back.",
+			row.Name), (*time.Time)(nil)
 		if !row.Online {
 			since = row.LastSeenAt
-			level, text = provisionerpb.LogLevel_LOG_LEVEL_WARN, offlineSince(row.Name, *since)+" "+s.absenceRemedy(row.BuiltIn)
+			level, text = provisionerpb.LogLevel_LOG_LEVEL_WARN, offlineSince(row.Name,
+				*since)+" "+s.absenceRemedy(row.BuiltIn)
 		}
 		if err := q.MarkJobAbsent(ctx, dbsqlc.MarkJobAbsentParams{ID: job.ID, AbsentSince: since}); err != nil {
 			return fmt.Errorf("mark job: %w", err)
@@ -96,7 +100,8 @@ func (s *Service) noteAbsence(ctx context.Context, row dbsqlc.ListAbsencesRow) e
 	})
 }
 
-// expectEnd looks at the lease of a daemon that has been offline since a time now, unless that was done and nothing has changed.
+// expectEnd looks at the lease of a daemon that has been offline since a time now, unless that was done and nothing has
+// changed.
 func (s *Service) expectEnd(job dbsqlc.ProvisionerJob, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +109,8 @@ func (s *Service) expectEnd(job dbsqlc.ProvisionerJob, since time.Time) {
 		return
 	}
 	d, ok := s.deadlines[job.ID]
-	if ok && d.epoch == job.Epoch && (d.giveBack || d.reason != "" || d.offline.Equal(since) && job.Status != statusCanceling) {
+	if ok && d.epoch == job.Epoch &&
+		(d.giveBack || d.reason != "" || d.offline.Equal(since) && job.Status != statusCanceling) {
 		return
 	}
 	s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now(), offline: since}
@@ -140,12 +146,14 @@ func (s *Service) outcome(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUn
 	case row.BuiltIn && s.opts.BuiltInGrace < s.patience():
 		return &provisionerpb.Result{Error: "The job's provisioner ended with its server." + since + lostNote}
 	}
-	return &provisionerpb.Result{Error: fmt.Sprintf("The provisioner has been offline for %s.%s", s.opts.Grace, lostNote)}
+	return &provisionerpb.Result{
+		Error: fmt.Sprintf("The provisioner has been offline for %s.%s", s.opts.Grace, lostNote),
+	}
 }
 
-// cancelAbsent ends a job at once that is to be canceled and whose daemon is offline, in the caller's transaction, which has locked the job.
-// It reports whether it did. What the daemon may still run has no lease any more: it stops when the daemon reaches a server, and after the
-// grace period otherwise.
+// cancelAbsent ends a job at once that is to be canceled and whose daemon is offline, in the caller's transaction,
+// which has locked the job. It reports whether it did. What the daemon may still run has no lease any more: it stops
+// when the daemon reaches a server, and after the grace period otherwise.
 func (s *Service) cancelAbsent(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) (bool, error) {
 	if job.WorkerID == nil {
 		return false, nil

@@ -61,8 +61,13 @@ func (s *Service) Warn(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provis
 	return s.say(ctx, q, job, provisionerpb.LogLevel_LOG_LEVEL_WARN, stage, text)
 }
 
-func (s *Service) say(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, level provisionerpb.LogLevel, stage, text string) error {
-	line := &provisionerpb.LogLine{At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage, Output: text}
+func (s *Service) say(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, level provisionerpb.LogLevel, stage, text string,
+) error {
+	line := &provisionerpb.LogLine{
+		At: timestamppb.Now(), Level: level, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: stage,
+		Output: text,
+	}
 	size, _, err := s.storeLogs(ctx, q, job, &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{line}})
 	if err != nil {
 		return err
@@ -73,7 +78,8 @@ func (s *Service) say(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Provisi
 	return nil
 }
 
-// round is what the dispatcher has learnt since it woke. It wakes again when a job, a slot or a daemon becomes available.
+// round is what the dispatcher has learnt since it woke. It wakes again when a job, a slot or a daemon becomes
+// available.
 type round struct {
 	failing map[uuid.UUID]bool // daemons that cannot be given a job: they must not keep the others from theirs
 	without map[taker]bool     // those for whom no job waits
@@ -117,8 +123,8 @@ func (s *Service) round(r round) (again bool) {
 	return again && s.ctx.Err() == nil
 }
 
-// free lists the sessions with a free slot: the least busy first, so that work spreads, then by name, so that the order is
-// stable.
+// free lists the sessions with a free slot: the least busy first, so that work spreads, then by name, so that the order
+// is stable.
 func (s *Service) free() []*session {
 	type candidate struct {
 		*session
@@ -142,10 +148,12 @@ func (s *Service) free() []*session {
 	return out
 }
 
-// claim leases the next job that a daemon may take: of its organization, or of any one for a built-in daemon. The zero job means
-// that there is none.
+// claim leases the next job that a daemon may take: of its organization, or of any one for a built-in daemon. The zero
+// job means that there is none.
 func claim(ctx context.Context, q *dbsqlc.Queries, x *session) (dbsqlc.ProvisionerJob, error) {
-	p := dbsqlc.ClaimJobParams{WorkerID: &x.daemon.ID, FirstOrganization: x.org, LastOrganization: x.org, Tags: x.tags, Untagged: x.untagged}
+	p := dbsqlc.ClaimJobParams{
+		WorkerID: &x.daemon.ID, FirstOrganization: x.org, LastOrganization: x.org, Tags: x.tags, Untagged: x.untagged,
+	}
 	if x.daemon.BuiltIn {
 		p.FirstOrganization, p.LastOrganization = uuid.Nil, uuid.Max
 	}
@@ -214,7 +222,9 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	return true, nil
 }
 
-func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) (*provisionerpb.Offer, error) {
+func (s *Service) payload(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob,
+) (*provisionerpb.Offer, error) {
 	handler := s.handlers[job.Kind]
 	if handler == nil {
 		return nil, fmt.Errorf("no handler for %s", job.Kind)
@@ -223,7 +233,10 @@ func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pro
 	if err != nil {
 		return nil, fmt.Errorf("read source's hash: %w", err)
 	}
-	offer := &provisionerpb.Offer{JobId: job.ID[:], Epoch: uint64(job.Epoch), FileId: job.FileID[:], SourceSha256: sum, TraceParent: job.TraceParent}
+	offer := &provisionerpb.Offer{
+		JobId: job.ID[:], Epoch: uint64(job.Epoch), FileId: job.FileID[:], SourceSha256: sum,
+		TraceParent: job.TraceParent,
+	}
 	if err := handler.Offer(ctx, q, job, offer); err != nil {
 		return nil, err
 	}
@@ -231,8 +244,8 @@ func (s *Service) payload(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pro
 	return offer, nil
 }
 
-// unanswered ends the session of a daemon that did not accept an offer in time: its state is unknown, so it must start a new
-// session. The offers that it did not accept go to other daemons.
+// unanswered ends the session of a daemon that did not accept an offer in time: its state is unknown, so it must start
+// a new session. The offers that it did not accept go to other daemons.
 func (s *Service) unanswered(x *session, id uuid.UUID, epoch int64) {
 	s.mu.Lock()
 	e, open := x.offers[id]
@@ -279,7 +292,9 @@ func (s *Service) holder(id uuid.UUID) (*session, int64) {
 }
 
 func (s *Service) sendCancel(x *session, id uuid.UUID, epoch int64, force bool) {
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Cancel{Cancel: &provisionerpb.Cancel{JobId: id[:], Epoch: uint64(epoch), Force: force}}})
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Cancel{Cancel: &provisionerpb.Cancel{
+		JobId: id[:], Epoch: uint64(epoch), Force: force,
+	}}})
 }
 
 // lookForCanceling repeats the cancels of running jobs, because their notifications may have been lost.

@@ -40,8 +40,8 @@ func (s *Service) receive(ctx context.Context, x *session) error {
 	}
 }
 
-// messages applies messages in order, except that those events of a lease that follow each other without another kind of message are
-// stored together.
+// messages applies messages in order, except that those events of a lease that follow each other without another kind
+// of message are stored together.
 func (s *Service) messages(ctx context.Context, x *session, messages []*provisionerpb.DaemonMessage) error {
 	var events []*provisionerpb.Event
 	flush := func() error {
@@ -76,15 +76,17 @@ func (s *Service) message(ctx context.Context, x *session, m *provisionerpb.Daem
 	case *provisionerpb.DaemonMessage_Accept:
 		return s.accepted(x, m.Accept)
 	case *provisionerpb.DaemonMessage_Ping:
-		x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Pong{Pong: &provisionerpb.Pong{Nonce: m.Ping.GetNonce()}}})
+		x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Pong{Pong: &provisionerpb.Pong{
+			Nonce: m.Ping.GetNonce(),
+		}}})
 		return nil
 	default:
 		return fmt.Errorf("unexpected message %T", m)
 	}
 }
 
-// ready records how many offers a daemon can take. The daemon's count does not include the offers that are on their way to
-// it. A daemon that reports 0 does not take those either: it is stopping.
+// ready records how many offers a daemon can take. The daemon's count does not include the offers that are on their way
+// to it. A daemon that reports 0 does not take those either: it is stopping.
 func (s *Service) ready(ctx context.Context, x *session, slots int) {
 	var withdrawn map[uuid.UUID]int64
 	s.mu.Lock()
@@ -115,16 +117,20 @@ func (s *Service) accepted(x *session, a *provisionerpb.Accept) error {
 		return nil
 	}
 	// The daemon begins when it knows that the server received its acceptance.
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: a.GetJobId(), Epoch: a.GetEpoch()}}})
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{
+		JobId: a.GetJobId(), Epoch: a.GetEpoch(),
+	}}})
 	return nil
 }
 
 func (s *Service) revoke(x *session, job []byte, epoch uint64, reason string) {
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Revoked{Revoked: &provisionerpb.Revoked{JobId: job, Epoch: epoch, Reason: reason}}})
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Revoked{Revoked: &provisionerpb.Revoked{
+		JobId: job, Epoch: epoch, Reason: reason,
+	}}})
 }
 
-// events applies events of one lease, in order and each once, in one transaction, and acknowledges them. An unavailable database blocks the
-// stream: the daemon keeps what is not acknowledged.
+// events applies events of one lease, in order and each once, in one transaction, and acknowledges them. An unavailable
+// database blocks the stream: the daemon keeps what is not acknowledged.
 func (s *Service) events(ctx context.Context, x *session, events []*provisionerpb.Event) error {
 	last := events[len(events)-1]
 	id, err := uuid.FromBytes(last.GetJobId())
@@ -171,7 +177,9 @@ func (s *Service) events(ctx context.Context, x *session, events []*provisionerp
 	if over {
 		s.drop(x, id, last.GetEpoch())
 	}
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{JobId: last.GetJobId(), Epoch: last.GetEpoch(), Seq: last.GetSeq()}}})
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Ack{Ack: &provisionerpb.Ack{
+		JobId: last.GetJobId(), Epoch: last.GetEpoch(), Seq: last.GetSeq(),
+	}}})
 	if ends {
 		s.count(ctx, id)
 	}
@@ -189,8 +197,8 @@ func (s *Service) stall(job uuid.UUID, err error) {
 	delete(s.stalled, job)
 }
 
-// hold records why no job can be given to a provisioner now, for readers who follow a waiting job's log; nil means that jobs
-// can be given out.
+// hold records why no job can be given to a provisioner now, for readers who follow a waiting job's log; nil means that
+// jobs can be given out.
 func (s *Service) hold(err error) {
 	why := unavailable(err)
 	if err != nil && why == "" {
@@ -201,7 +209,8 @@ func (s *Service) hold(err error) {
 	s.held = why
 }
 
-// unavailable returns the text that users see for an error that means "the database cannot serve now", "" for other errors.
+// unavailable returns the text that users see for an error that means "the database cannot serve now", "" for other
+// errors.
 func unavailable(err error) string {
 	if f := fault.As(err); f != nil && f.Code == fault.Unavailable {
 		return strings.TrimSpace(f.Message + " " + f.Detail)
@@ -210,8 +219,8 @@ func unavailable(err error) string {
 }
 
 // fallbacks returns what to store instead of an event that cannot be stored, the best first. For a result: at least its
-// state and what that may lack, then only the job's end, which names what the server itself knows. For any other event: a
-// line in the log.
+// state and what that may lack, then only the job's end, which names what the server itself knows. For any other event:
+// a line in the log.
 func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 	with := func(event *provisionerpb.Event) *provisionerpb.Event {
 		event.JobId, event.Epoch, event.Seq, event.At = e.GetJobId(), e.GetEpoch(), e.GetSeq(), e.GetAt()
@@ -220,7 +229,8 @@ func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 	result := e.GetResult()
 	if result == nil {
 		return []*provisionerpb.Event{with(&provisionerpb.Event{Event: &provisionerpb.Event_Log{Log: &provisionerpb.LogBatch{Lines: []*provisionerpb.LogLine{{
-			At: e.GetAt(), Level: provisionerpb.LogLevel_LOG_LEVEL_ERROR, Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: "Storing",
+			At: e.GetAt(), Level: provisionerpb.LogLevel_LOG_LEVEL_ERROR,
+			Source: provisionerpb.LogSource_LOG_SOURCE_DAEMON, Stage: "Storing",
 			Output: "The server could not store the provisioner's report. Its log has the cause.",
 		}}}}})}
 	}
@@ -231,7 +241,8 @@ func fallbacks(e *provisionerpb.Event) []*provisionerpb.Event {
 	out := []*provisionerpb.Event{}
 	if build := result.GetWorkspaceBuild(); len(build.GetState()) > 0 || build.GetStateInPieces() != nil {
 		kept := &provisionerpb.Result{Error: broken.GetError(), Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
-			State: build.GetState(), StateInPieces: build.GetStateInPieces(), InFlight: build.GetInFlight(), Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
+			State: build.GetState(), StateInPieces: build.GetStateInPieces(), InFlight: build.GetInFlight(),
+			Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
 		}}}
 		out = append(out, with(&provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: kept}}))
 	}
@@ -246,8 +257,11 @@ func (s *Service) drop(x *session, id uuid.UUID, epoch uint64) {
 	}
 }
 
-// apply stores events of one lease in the caller's transaction, and reports whether the job has ended, and whether one of these events ends it.
-func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, events []*provisionerpb.Event) (over, ends bool, err error) {
+// apply stores events of one lease in the caller's transaction, and reports whether the job has ended, and whether one
+// of these events ends it.
+func (s *Service) apply(
+	ctx context.Context, q *dbsqlc.Queries, x *session, id uuid.UUID, events []*provisionerpb.Event,
+) (over, ends bool, err error) {
 	job, err := q.LockJob(ctx, id)
 	if database.IsNotFound(err) {
 		return false, false, errStale
@@ -280,11 +294,16 @@ func (s *Service) apply(ctx context.Context, q *dbsqlc.Queries, x *session, id u
 	if over {
 		return true, true, nil // the job's end is stored with the rest
 	}
-	return false, false, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed})
+	return false, false, q.AdvanceJob(ctx, dbsqlc.AdvanceJobParams{
+		ID: id, LastSeq: job.LastSeq, Logged: job.LogLength - before.LogLength, Overflowed: job.LogOverflowed,
+	})
 }
 
-// applyOne stores one event and reports whether it ends the job. The caller stores what it changes in the job: the size of its log.
-func (s *Service) applyOne(ctx context.Context, q *dbsqlc.Queries, job *dbsqlc.ProvisionerJob, e *provisionerpb.Event) (over bool, err error) {
+// applyOne stores one event and reports whether it ends the job. The caller stores what it changes in the job: the size
+// of its log.
+func (s *Service) applyOne(
+	ctx context.Context, q *dbsqlc.Queries, job *dbsqlc.ProvisionerJob, e *provisionerpb.Event,
+) (over bool, err error) {
 	handler := s.handlers[job.Kind]
 	if handler == nil {
 		return false, fmt.Errorf("no handler for %s", job.Kind)
@@ -329,7 +348,8 @@ func withState(result *provisionerpb.Result, state []byte) *provisionerpb.Result
 	return &provisionerpb.Result{
 		Error: result.GetError(), ErrorCode: result.GetErrorCode(), Canceled: result.GetCanceled(),
 		Of: &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
-			State: state, Resources: build.GetResources(), InFlight: build.GetInFlight(), Unknown: build.GetUnknown(), Tainted: build.GetTainted(),
+			State: state, Resources: build.GetResources(), InFlight: build.GetInFlight(), Unknown: build.GetUnknown(),
+			Tainted:  build.GetTainted(),
 			Replaces: build.GetReplaces(), Created: build.GetCreated(),
 		}},
 	}
@@ -346,15 +366,18 @@ var levels = map[provisionerpb.LogLevel]string{
 // lineOverhead is the cost of a log line in addition to its text, in bytes: about what PostgreSQL needs for its row.
 const lineOverhead = 100
 
-// storeLogs stores lines up to the job's bound, and reports once that there were more. After that it keeps only errors: the
-// reason why a job failed is at the end of its log.
-func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, batch *provisionerpb.LogBatch) (size int64, overflowed bool, err error) {
+// storeLogs stores lines up to the job's bound, and reports once that there were more. After that it keeps only errors:
+// the reason why a job failed is at the end of its log.
+func (s *Service) storeLogs(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, batch *provisionerpb.LogBatch,
+) (size int64, overflowed bool, err error) {
 	overflowed = job.LogOverflowed
 	p := dbsqlc.InsertJobLogsParams{JobID: job.ID}
 	add := func(at time.Time, source, level, stage, output string) {
 		p.CreatedAt = append(p.CreatedAt, at)
 		p.Sources, p.Levels = append(p.Sources, source), append(p.Levels, level)
-		p.Stages, p.Outputs = append(p.Stages, database.Visible(cut(stage, 256))), append(p.Outputs, database.Visible(output))
+		p.Stages, p.Outputs = append(p.Stages, database.Visible(cut(stage, 256))), append(p.Outputs,
+			database.Visible(output))
 		size += int64(len(output)) + lineOverhead
 	}
 	for _, line := range batch.GetLines() {
@@ -365,7 +388,8 @@ func (s *Service) storeLogs(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		level := cmp.Or(levels[line.GetLevel()], "info")
 		used := job.LogLength + size + int64(len(output)) + lineOverhead
 		if used > maxLogBytes && !overflowed {
-			add(time.Now(), "provisioner_daemon", "warn", line.GetStage(), fmt.Sprintf("The log is longer than %d MiB. From here on, only errors are kept.", maxLogBytes>>20))
+			add(time.Now(), "provisioner_daemon", "warn", line.GetStage(),
+				fmt.Sprintf("The log is longer than %d MiB. From here on, only errors are kept.", maxLogBytes>>20))
 			overflowed = true
 		}
 		if overflowed && (level != "error" || used > maxLogBytes+maxErrorBytes) {
@@ -396,7 +420,8 @@ func errNotHeld() error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New("this provisioner holds no lease on that job"))
 }
 
-// held returns a job if the calling daemon holds it. It refuses any other job in the same way, whether it exists or not.
+// held returns a job if the calling daemon holds it. It refuses any other job in the same way, whether it exists or
+// not.
 func (r *rpc) held(ctx context.Context, peer connect.Peer, jobID []byte) (job dbsqlc.ProvisionerJob, err error) {
 	daemon, err := r.daemon(peer)
 	if err != nil {
@@ -428,7 +453,9 @@ func (r *rpc) Source(ctx context.Context, req *connect.Request[provisionerpb.Sou
 		return errNotHeld()
 	}
 	for at := int32(1); ; at += sourceChunk {
-		data, err := r.opts.DB.GetSourceChunk(ctx, dbsqlc.GetSourceChunkParams{ID: job.FileID, FirstByte: at, Size: sourceChunk})
+		data, err := r.opts.DB.GetSourceChunk(ctx, dbsqlc.GetSourceChunkParams{
+			ID: job.FileID, FirstByte: at, Size: sourceChunk,
+		})
 		if err != nil {
 			return connect.NewError(connect.CodeUnavailable, fmt.Errorf("read file: %w", err))
 		}

@@ -61,7 +61,8 @@ func (f daemonFilter) keeps(row dbsqlc.ProvisionerDaemon) bool {
 	if row.LastSeenAt != nil {
 		seen = *row.LastSeenAt
 	}
-	if len(f.ids) > 0 && !slices.Contains(f.ids, row.ID) || f.online && !row.Online || !row.Online && seen.Before(f.seen) {
+	if len(f.ids) > 0 && !slices.Contains(f.ids, row.ID) || f.online && !row.Online || !row.Online &&
+		seen.Before(f.seen) {
 		return false
 	}
 	if len(f.tags) == 0 {

@@ -7,13 +7,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// DefaultBuiltInGrace is how long a built-in provisioner's jobs outlive the last heartbeat of its server. A server that was killed can be
-// back with its journals by then, and a living one that has lost the database has stopped them.
+// DefaultBuiltInGrace is how long a built-in provisioner's jobs outlive the last heartbeat of its server. A server that
+// was killed can be back with its journals by then, and a living one that has lost the database has stopped them.
 const DefaultBuiltInGrace = 28 * time.Second
 
-// guardBuiltIn stops the jobs of this server's built-in provisioners when it alone has lost the database: the other servers take it for dead
-// and end its jobs after BuiltInGrace, and nothing may run by then that the next build could meet. It begins at a third of that time, which
-// leaves the daemon's 15 seconds to interrupt and kill. While the database is away for all servers, none ends anything, and the jobs go on.
+// guardBuiltIn stops the jobs of this server's built-in provisioners when it alone has lost the database: the other
+// servers take it for dead and end its jobs after BuiltInGrace, and nothing may run by then that the next build could
+// meet. It begins at a third of that time, which leaves the daemon's 15 seconds to interrupt and kill. While the
+// database is away for all servers, none ends anything, and the jobs go on.
 func (s *Service) guardBuiltIn() {
 	ticker := time.NewTicker(s.opts.Heartbeat)
 	defer ticker.Stop()
@@ -40,7 +41,8 @@ func (s *Service) guardBuiltIn() {
 	}
 }
 
-// stopBuiltIn revokes the leases of the built-in provisioners. The jobs end when the database is back, if no other server has ended them.
+// stopBuiltIn revokes the leases of the built-in provisioners. The jobs end when the database is back, if no other
+// server has ended them.
 func (s *Service) stopBuiltIn(silent time.Duration) {
 	type lease struct {
 		x     *session

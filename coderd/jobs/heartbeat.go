@@ -19,12 +19,14 @@ const DefaultHeartbeat = 750 * time.Millisecond
 // lostAfter is the number of missed heartbeats after which a server's daemons count as offline.
 const lostAfter = 5
 
-// beatTimeout bounds one heartbeat: a connection that has become silent must not delay the next one, which gets another.
+// beatTimeout bounds one heartbeat: a connection that has become silent must not delay the next one, which gets
+// another.
 const beatTimeout = 3 * time.Second
 
 var errForgotten = errors.New("the daemon's row belongs to another session")
 
-// heartbeats renews this server's row until the service stops, so that other servers know that its daemons still have a server.
+// heartbeats renews this server's row until the service stops, so that other servers know that its daemons still have a
+// server.
 func (s *Service) heartbeats() {
 	ticker := time.NewTicker(s.opts.Heartbeat)
 	defer ticker.Stop()
@@ -58,7 +60,8 @@ func (s *Service) logHeartbeats(err error) {
 	s.silent = err != nil
 }
 
-// heartbeat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers as offline.
+// heartbeat renews this server's row, corrects what the database says of its daemons, and marks those of lost servers
+// as offline.
 func (s *Service) heartbeat(ctx context.Context) error {
 	began := time.Now()
 	if err := s.opts.DB.Heartbeat(ctx, dbsqlc.HeartbeatParams{ID: s.id, BeatSeconds: s.lost().Seconds()}); err != nil {
@@ -70,7 +73,9 @@ func (s *Service) heartbeat(ctx context.Context) error {
 	open := maps.Clone(s.sessions)
 	s.mu.Unlock()
 	connected = slices.AppendSeq(connected, maps.Keys(open))
-	if err := s.opts.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{ServerID: &s.id, Connected: nonNil(connected)}); err != nil {
+	if err := s.opts.DB.ReconcileProvisioners(ctx, dbsqlc.ReconcileProvisionersParams{
+		ServerID: &s.id, Connected: nonNil(connected),
+	}); err != nil {
 		return fmt.Errorf("reconcile provisioners: %w", err)
 	}
 	if s.steadyFor() >= s.lost() { // otherwise the others may have been without the database, too
@@ -88,13 +93,15 @@ func (s *Service) heartbeat(ctx context.Context) error {
 	return s.cutForgotten(ctx, open)
 }
 
-// cutForgotten ends sessions that cannot lease anything: their daemon has a newer session with another server, or its row
-// was deleted while this server counted as gone. The daemon then opens a new session.
+// cutForgotten ends sessions that cannot lease anything: their daemon has a newer session with another server, or its
+// row was deleted while this server counted as gone. The daemon then opens a new session.
 func (s *Service) cutForgotten(ctx context.Context, open map[uuid.UUID]*session) error {
 	if len(open) == 0 {
 		return nil
 	}
-	ids, err := s.opts.DB.ListServerProvisioners(ctx, dbsqlc.ListServerProvisionersParams{ServerID: &s.id, Ids: slices.Collect(maps.Keys(open))})
+	ids, err := s.opts.DB.ListServerProvisioners(ctx, dbsqlc.ListServerProvisionersParams{
+		ServerID: &s.id, Ids: slices.Collect(maps.Keys(open)),
+	})
 	if err != nil {
 		return fmt.Errorf("list this server's provisioners: %w", err)
 	}

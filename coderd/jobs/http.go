@@ -25,11 +25,16 @@ const maxListed = 1000
 
 // Routes registers the queue's routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET /api/v2/organizations/{organization}/provisionerdaemons", rbac.Needs(rbac.Read, rbac.ProvisionerDaemon), s.listDaemons)
-	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys/daemons", rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.listKeyDaemons)
-	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.listJobs)
-	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs/{job}", rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.getJob)
-	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel", rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob, audit.On(audit.Cancel, audit.ProvisionerJob))
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerdaemons",
+		rbac.Needs(rbac.Read, rbac.ProvisionerDaemon), s.listDaemons)
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys/daemons",
+		rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.listKeyDaemons)
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs", rbac.Needs(rbac.Read, rbac.ProvisionerJob),
+		s.listJobs)
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerjobs/{job}",
+		rbac.Needs(rbac.Read, rbac.ProvisionerJob), s.getJob)
+	mux.Handle("PATCH /api/v2/organizations/{organization}/provisionerjobs/{job}/cancel",
+		rbac.Needs(rbac.Update, rbac.ProvisionerJob), s.cancelJob, audit.On(audit.Cancel, audit.ProvisionerJob))
 }
 
 func (s *Service) listDaemons(w http.ResponseWriter, r *http.Request) error {
@@ -75,7 +80,9 @@ func (s *Service) listKeyDaemons(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		out[i].Key = sdk.ProvisionerKey{ID: key.ID, CreatedAt: key.CreatedAt, OrganizationID: key.OrganizationID, Name: key.Name, Tags: tags}
+		out[i].Key = sdk.ProvisionerKey{
+			ID: key.ID, CreatedAt: key.CreatedAt, OrganizationID: key.OrganizationID, Name: key.Name, Tags: tags,
+		}
 		for _, d := range daemons {
 			if d.KeyID == key.ID {
 				out[i].Daemons = append(out[i].Daemons, d)
@@ -85,8 +92,11 @@ func (s *Service) listKeyDaemons(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// visibleDaemons returns the daemons of an organization that the actor sees and the filter keeps: online ones first, then by name.
-func (s *Service) visibleDaemons(ctx context.Context, org dbsqlc.Organization, filter daemonFilter) ([]sdk.ProvisionerDaemon, error) {
+// visibleDaemons returns the daemons of an organization that the actor sees and the filter keeps: online ones first,
+// then by name.
+func (s *Service) visibleDaemons(
+	ctx context.Context, org dbsqlc.Organization, filter daemonFilter,
+) ([]sdk.ProvisionerDaemon, error) {
 	actor := httpapi.ActorFrom(ctx)
 	rows, err := s.opts.DB.ListProvisioners(ctx, org.ID)
 	if err != nil {
@@ -139,12 +149,15 @@ func ownDaemon(row dbsqlc.ProvisionerDaemon, user uuid.UUID) bool {
 }
 
 // jobOf returns the first of these jobs that belongs to the daemon, nil for none.
-func jobOf(daemon uuid.UUID, rows []dbsqlc.ProvisionerJob, shown map[uuid.UUID]sdk.ProvisionerJob) *sdk.ProvisionerDaemonJob {
+func jobOf(
+	daemon uuid.UUID, rows []dbsqlc.ProvisionerJob, shown map[uuid.UUID]sdk.ProvisionerJob,
+) *sdk.ProvisionerDaemonJob {
 	for _, row := range rows {
 		if row.WorkerID != nil && *row.WorkerID == daemon {
 			m := shown[row.ID].Metadata
 			return &sdk.ProvisionerDaemonJob{
-				ID: row.ID, Status: sdk.JobStatus(row.Status), TemplateName: m.TemplateName, TemplateIcon: m.TemplateIcon, TemplateDisplayName: m.TemplateDisplayName,
+				ID: row.ID, Status: sdk.JobStatus(row.Status), TemplateName: m.TemplateName,
+				TemplateIcon: m.TemplateIcon, TemplateDisplayName: m.TemplateDisplayName,
 			}
 		}
 	}
@@ -246,9 +259,12 @@ func (s *Service) cancelJob(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("read whether builds may be canceled: %w", err)
 	}
 	if !cancelable && httpapi.ActorFrom(r.Context()).May(rbac.Update, rbac.Of(rbac.Template, uuid.Nil).In(row.OrganizationID)) != nil {
-		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").WithDetail("Ask a template admin.")
+		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").
+			WithDetail("Ask a template admin.")
 	}
-	if err := s.Cancel(r.Context(), row.ID, audit.Entry{ID: row.ID, Name: row.Kind, Organization: row.OrganizationID}); err != nil {
+	if err := s.Cancel(r.Context(), row.ID, audit.Entry{
+		ID: row.ID, Name: row.Kind, Organization: row.OrganizationID,
+	}); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The job is being canceled."})

@@ -15,8 +15,8 @@ const (
 	messageCost = 256     // bytes that a message takes besides its contents
 )
 
-// inbox holds what a daemon has sent while the server stores what it sent before, so that what arrives meanwhile is stored together. One
-// goroutine calls put, and another take.
+// inbox holds what a daemon has sent while the server stores what it sent before, so that what arrives meanwhile is
+// stored together. One goroutine calls put, and another take.
 type inbox struct {
 	arrived, taken notify.Wake
 
@@ -49,7 +49,8 @@ func (b *inbox) put(ctx context.Context, m *provisionerpb.DaemonMessage) error {
 	}
 }
 
-// take removes up to limit messages, in the order of their arrival. It does not block: arrived receives when there may be more.
+// take removes up to limit messages, in the order of their arrival. It does not block: arrived receives when there may
+// be more.
 func (b *inbox) take(limit int) (messages []*provisionerpb.DaemonMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,8 +68,8 @@ func (b *inbox) take(limit int) (messages []*provisionerpb.DaemonMessage) {
 	return messages
 }
 
-// groups splits events into those of one lease each, in the order in which the leases first appear. The order of one lease's events stays. An
-// event with a large state is alone.
+// groups splits events into those of one lease each, in the order in which the leases first appear. The order of one
+// lease's events stays. An event with a large state is alone.
 func groups(events []*provisionerpb.Event) [][]*provisionerpb.Event {
 	type lease struct {
 		job   string

@@ -15,19 +15,25 @@ import (
 )
 
 // JSON returns jobs as the API shows them, by id. The number of queries does not depend on the number of jobs.
-func (s *Service) JSON(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+func (s *Service) JSON(
+	ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID,
+) (map[uuid.UUID]sdk.ProvisionerJob, error) {
 	shown, _, err := s.Show(ctx, q, ids...)
 	return shown, err
 }
 
 // Matched counts, by job, the daemons that may take it.
-func (s *Service) Matched(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.MatchedProvisioners, error) {
+func (s *Service) Matched(
+	ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID,
+) (map[uuid.UUID]sdk.MatchedProvisioners, error) {
 	_, matched, err := s.Show(ctx, q, ids...)
 	return matched, err
 }
 
 // Show returns what JSON and Matched return, with the queries of one call.
-func (s *Service) Show(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID) (map[uuid.UUID]sdk.ProvisionerJob, map[uuid.UUID]sdk.MatchedProvisioners, error) {
+func (s *Service) Show(
+	ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID,
+) (map[uuid.UUID]sdk.ProvisionerJob, map[uuid.UUID]sdk.MatchedProvisioners, error) {
 	rows, err := q.ListJobsByID(ctx, ids)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list jobs: %w", err)
@@ -43,7 +49,9 @@ func (s *Service) Show(ctx context.Context, q *dbsqlc.Queries, ids ...uuid.UUID)
 	return shown, daemons.matched(shown), nil
 }
 
-func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+func (s *Service) show(
+	ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob,
+) (map[uuid.UUID]sdk.ProvisionerJob, error) {
 	daemons, err := s.daemons(ctx, q, rows)
 	if err != nil {
 		return nil, err
@@ -51,7 +59,9 @@ func (s *Service) show(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.Pro
 	return s.describe(ctx, q, rows, daemons)
 }
 
-func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob, daemons fleets) (map[uuid.UUID]sdk.ProvisionerJob, error) {
+func (s *Service) describe(
+	ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob, daemons fleets,
+) (map[uuid.UUID]sdk.ProvisionerJob, error) {
 	ids := make([]uuid.UUID, len(rows))
 	var pending []uuid.UUID
 	for i, row := range rows {
@@ -86,13 +96,19 @@ func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc
 		}
 		m, daemons := about[row.ID], daemons[row.OrganizationID]
 		j := sdk.ProvisionerJob{
-			ID: row.ID, OrganizationID: row.OrganizationID, InitiatorID: row.InitiatorID, CreatedAt: row.CreatedAt, StartedAt: row.StartedAt,
-			CompletedAt: row.CompletedAt, CanceledAt: row.CanceledAt, Status: sdk.JobStatus(row.Status), Error: row.Error, ErrorCode: sdk.JobErrorCode(row.ErrorCode),
-			WorkerID: row.WorkerID, FileID: row.FileID, Tags: tags, Type: sdk.JobType(row.Kind), LogsOverflowed: row.LogOverflowed,
-			QueuePosition: int(places[row.ID].Position), QueueSize: int(places[row.ID].Size),
-			Input: sdk.ProvisionerJobInput{TemplateVersionID: m.TemplateVersionID, WorkspaceBuildID: m.WorkspaceBuildID},
+			ID: row.ID, OrganizationID: row.OrganizationID, InitiatorID: row.InitiatorID, CreatedAt: row.CreatedAt,
+			StartedAt:   row.StartedAt,
+			CompletedAt: row.CompletedAt, CanceledAt: row.CanceledAt, Status: sdk.JobStatus(row.Status),
+			Error: row.Error, ErrorCode: sdk.JobErrorCode(row.ErrorCode),
+			WorkerID: row.WorkerID, FileID: row.FileID, Tags: tags, Type: sdk.JobType(row.Kind),
+			LogsOverflowed: row.LogOverflowed,
+			QueuePosition:  int(places[row.ID].Position), QueueSize: int(places[row.ID].Size),
+			Input: sdk.ProvisionerJobInput{
+				TemplateVersionID: m.TemplateVersionID, WorkspaceBuildID: m.WorkspaceBuildID,
+			},
 			Metadata: sdk.ProvisionerJobMetadata{
-				TemplateVersionName: m.TemplateVersionName, TemplateName: m.TemplateName, TemplateDisplayName: m.TemplateDisplayName, TemplateIcon: m.TemplateIcon,
+				TemplateVersionName: m.TemplateVersionName, TemplateName: m.TemplateName,
+				TemplateDisplayName: m.TemplateDisplayName, TemplateIcon: m.TemplateIcon,
 				WorkspaceID: m.WorkspaceID, WorkspaceName: m.WorkspaceName,
 			},
 		}
@@ -154,7 +170,9 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 	return all, nil
 }
 
-func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, loaded map[uuid.UUID]bool) (fleet, error) {
+func (s *Service) fleet(
+	ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, loaded map[uuid.UUID]bool,
+) (fleet, error) {
 	f := fleet{names: map[uuid.UUID]string{}, builtIn: map[uuid.UUID]bool{}}
 	rows, err := q.ListProvisioners(ctx, organization)
 	if err != nil {
@@ -170,13 +188,16 @@ func (s *Service) fleet(ctx context.Context, q *dbsqlc.Queries, organization uui
 			f.offline = append(f.offline, candidate{name: row.Name, tags: tags, seen: row.LastSeenAt})
 			continue
 		}
-		f.online = append(f.online, candidate{id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID, loaded[row.ID])})
+		f.online = append(f.online, candidate{
+			id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID, loaded[row.ID]),
+		})
 	}
 	return f, nil
 }
 
-// busy reports whether a daemon has no free slot. Only the server that a daemon is connected to knows its slots: at another one it counts as
-// busy if it is loaded, which means that it runs a job, because it would take a job that waits for longer than a moment.
+// busy reports whether a daemon has no free slot. Only the server that a daemon is connected to knows its slots: at
+// another one it counts as busy if it is loaded, which means that it runs a job, because it would take a job that waits
+// for longer than a moment.
 func (s *Service) busy(id uuid.UUID, loaded bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,14 +257,18 @@ func (f fleet) match(job map[string]string, now time.Time) sdk.MatchedProvisione
 }
 
 // daemonJSON returns a daemon and what it is doing, as the API shows them.
-func (s *Service) daemonJSON(d dbsqlc.ProvisionerDaemon, path string, current, previous *sdk.ProvisionerDaemonJob) (sdk.ProvisionerDaemon, error) {
+func (s *Service) daemonJSON(
+	d dbsqlc.ProvisionerDaemon, path string, current, previous *sdk.ProvisionerDaemonJob,
+) (sdk.ProvisionerDaemon, error) {
 	tags, err := decodeTags(d.Tags)
 	if err != nil {
 		return sdk.ProvisionerDaemon{}, err
 	}
 	out := sdk.ProvisionerDaemon{
-		ID: d.ID, OrganizationID: d.OrganizationID, CreatedAt: d.CreatedAt, LastSeenAt: d.LastSeenAt, Name: d.Name, Version: d.Version, KeyName: d.KeyName,
-		APIVersion: "1.0", Provisioners: []string{"terraform"}, Tags: tags, Status: sdk.ProvisionerOffline, CurrentJob: current, PreviousJob: previous,
+		ID: d.ID, OrganizationID: d.OrganizationID, CreatedAt: d.CreatedAt, LastSeenAt: d.LastSeenAt, Name: d.Name,
+		Version: d.Version, KeyName: d.KeyName,
+		APIVersion: "1.0", Provisioners: []string{"terraform"}, Tags: tags, Status: sdk.ProvisionerOffline,
+		CurrentJob: current, PreviousJob: previous,
 	}
 	if out.KeyName == "" { // last joined an older release
 		out.KeyName = Daemon{BuiltIn: d.BuiltIn, Tags: tags}.keyName()

@@ -36,8 +36,8 @@ func (s *Service) watchLeases(ctx context.Context) error {
 	return nil
 }
 
-// endNow does what end does in its own transaction, unless the job's epoch has changed. If the result cannot be stored, the
-// job fails, so that it does not hang.
+// endNow does what end does in its own transaction, unless the job's epoch has changed. If the result cannot be stored,
+// the job fails, so that it does not hang.
 func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result *provisionerpb.Result) error {
 	try := func(result *provisionerpb.Result) error {
 		var over bool
@@ -62,7 +62,9 @@ func (s *Service) endNow(ctx context.Context, id uuid.UUID, epoch int64, result 
 	if err == nil || fault.CodeOf(err) == fault.Unavailable || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, try(&provisionerpb.Result{Error: "The server could not store the job's result. Its log has the cause."}))
+	return errors.Join(err, try(&provisionerpb.Result{
+		Error: "The server could not store the job's result. Its log has the cause.",
+	}))
 }
 
 // expire ends the jobs whose daemons did not come back in time, and requeues those that no daemon accepted.
@@ -121,7 +123,8 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 		return 0, s.requeue(ctx, id, d.epoch)
 	}
 	job, err := s.opts.DB.GetJob(ctx, id)
-	if database.IsNotFound(err) || err == nil && (job.Epoch != d.epoch || ended(job.Status) || job.Status == statusPending) {
+	if database.IsNotFound(err) || err == nil &&
+		(job.Epoch != d.epoch || ended(job.Status) || job.Status == statusPending) {
 		return 0, nil
 	}
 	if err != nil {
@@ -143,8 +146,8 @@ func (s *Service) expired(id uuid.UUID, d deadline) (again time.Duration, err er
 	return 0, s.endNow(ctx, id, d.epoch, s.outcome(job, row))
 }
 
-// waitOn returns how much longer a daemon's lease holds, 0 when it has ended. A daemon that is connected to another server
-// keeps its lease, and so does one whose server was lost within the grace period: that server may only be slow.
+// waitOn returns how much longer a daemon's lease holds, 0 when it has ended. A daemon that is connected to another
+// server keeps its lease, and so does one whose server was lost within the grace period: that server may only be slow.
 func (s *Service) waitOn(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUnseenRow, d deadline) time.Duration {
 	switch {
 	case row.Online && d.reason != "":

@@ -20,15 +20,16 @@ import (
 // logPage is the number of lines in one database read.
 const logPage = 200
 
-// ServeLogs answers a request for a job's log: a JSON list, or with ?follow a websocket that carries one line a message and
-// closes when the job has ended. ?after= skips the lines up to an id. The caller must have checked that the actor may read
-// the job.
+// ServeLogs answers a request for a job's log: a JSON list, or with ?follow a websocket that carries one line a message
+// and closes when the job has ended. ?after= skips the lines up to an id. The caller must have checked that the actor
+// may read the job.
 func (s *Service) ServeLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID) error {
 	var after int64
 	if text := r.URL.Query().Get("after"); text != "" {
 		var err error
 		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			return fault.New(fault.Invalid, "The query parameter after is %q", text).WithField("after", "must be the id of a log line")
+			return fault.New(fault.Invalid, "The query parameter after is %q", text).
+				WithField("after", "must be the id of a log line")
 		}
 	}
 	if r.URL.Query().Has("follow") && r.URL.Query().Get("follow") != "false" {
@@ -49,19 +50,24 @@ func (s *Service) listLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID
 }
 
 func (s *Service) logs(ctx context.Context, job uuid.UUID, after int64) ([]sdk.JobLog, error) {
-	rows, err := s.opts.DB.ListJobLogs(ctx, dbsqlc.ListJobLogsParams{JobID: job, After: after, Before: math.MaxInt64, MaxRows: logPage})
+	rows, err := s.opts.DB.ListJobLogs(ctx, dbsqlc.ListJobLogsParams{
+		JobID: job, After: after, Before: math.MaxInt64, MaxRows: logPage,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list job logs: %w", err)
 	}
 	out := make([]sdk.JobLog, len(rows))
 	for i, row := range rows {
-		out[i] = sdk.JobLog{ID: row.ID, CreatedAt: row.CreatedAt, Source: sdk.LogSource(row.Source), Level: sdk.LogLevel(row.Level), Stage: row.Stage, Output: row.Output}
+		out[i] = sdk.JobLog{
+			ID: row.ID, CreatedAt: row.CreatedAt, Source: sdk.LogSource(row.Source), Level: sdk.LogLevel(row.Level),
+			Stage: row.Stage, Output: row.Output,
+		}
 	}
 	return out, nil
 }
 
-// followLogs sends lines as they arrive. It reads the database when a notification says that the job has changed, and never
-// holds more than a page.
+// followLogs sends lines as they arrive. It reads the database when a notification says that the job has changed, and
+// never holds more than a page.
 func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UUID, after int64) error {
 	changed := notify.NewWake()
 	changed.Poke() // look once at the beginning
@@ -93,8 +99,11 @@ func (s *Service) followLogs(w http.ResponseWriter, r *http.Request, job uuid.UU
 // stallCheck is the interval at which followers of a log check whether the database blocks the job.
 const stallCheck = 2 * time.Second
 
-// sayStalled tells a client once why the job's log has stopped: the database that would keep the next line cannot store it.
-func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, status string, after int64, said string) (string, error) {
+// sayStalled tells a client once why the job's log has stopped: the database that would keep the next line cannot store
+// it.
+func (s *Service) sayStalled(
+	send func(...httpapi.Event) error, job uuid.UUID, status string, after int64, said string,
+) (string, error) {
 	s.mu.Lock()
 	why, then := s.stalled[job], "The job continues, and its reports are stored as soon as possible."
 	if why == "" && status == statusPending {
@@ -111,7 +120,9 @@ func (s *Service) sayStalled(send func(...httpapi.Event) error, job uuid.UUID, s
 }
 
 // sendLogs sends the new lines and returns the job's status. If the job has ended, sendLogs has sent all of its log.
-func (s *Service) sendLogs(ctx context.Context, job uuid.UUID, after *int64, send func(...httpapi.Event) error) (status string, err error) {
+func (s *Service) sendLogs(
+	ctx context.Context, job uuid.UUID, after *int64, send func(...httpapi.Event) error,
+) (status string, err error) {
 	row, err := s.opts.DB.GetJob(ctx, job) // before the lines: a job that has ended writes no more
 	if err != nil {
 		return "", fmt.Errorf("read job: %w", err)

@@ -10,9 +10,10 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
-// metrics are one server's metrics of jobs; sums over all servers count each job and each daemon once. The names and labels that begin with
-// coderd are those that dashboards for this API expect. Those of builds name workspaces, owners and versions for a bounded number of workspaces
-// only (buildSeries): they would grow with each workspace that ever existed.
+// metrics are one server's metrics of jobs; sums over all servers count each job and each daemon once. The names and
+// labels that begin with coderd are those that dashboards for this API expect. Those of builds name workspaces, owners
+// and versions for a bounded number of workspaces only (buildSeries): they would grow with each workspace that ever
+// existed.
 type metrics struct {
 	service *Service
 	jobs    *prometheus.HistogramVec // provisioner, status
@@ -32,8 +33,10 @@ const (
 )
 
 var (
-	current = prometheus.NewDesc("coderd_provisionerd_jobs_current", "Jobs that run on provisioners that are connected to this server.", []string{"provisioner"}, nil)
-	daemons = prometheus.NewDesc("coderd_provisionerd_num_daemons", "Provisioners that are connected to this server.", nil, nil)
+	current = prometheus.NewDesc("coderd_provisionerd_jobs_current",
+		"Jobs that run on provisioners that are connected to this server.", []string{"provisioner"}, nil)
+	daemons = prometheus.NewDesc("coderd_provisionerd_num_daemons", "Provisioners that are connected to this server.",
+		nil, nil)
 )
 
 func newMetrics(s *Service) *metrics {
@@ -90,8 +93,8 @@ func (m *metrics) kept() []prometheus.Collector {
 	return []prometheus.Collector{m.jobs, m.builds, &m.total, m.waited, m.created, m.took, m.claimed}
 }
 
-// count counts a job that this server has ended, after the transaction that ended it. A job that the database cannot describe now is not
-// counted, and the log names it.
+// count counts a job that this server has ended, after the transaction that ended it. A job that the database cannot
+// describe now is not counted, and the log names it.
 func (s *Service) count(ctx context.Context, id uuid.UUID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTimeout) // the caller's work is done, even if it goes away now
 	defer cancel()

@@ -32,8 +32,8 @@ func (s *Service) explainWaiting() error {
 	})
 }
 
-// explainMoves tells jobs their new place in the queue once it is at most half of the one that their log names: a job gets few lines,
-// however long the queue.
+// explainMoves tells jobs their new place in the queue once it is at most half of the one that their log names: a job
+// gets few lines, however long the queue.
 func (s *Service) explainMoves() error {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
@@ -99,7 +99,9 @@ func (s *Service) tellPlaces(ctx context.Context, q *dbsqlc.Queries, rows []dbsq
 		if err := s.say(ctx, q, row, provisionerpb.LogLevel_LOG_LEVEL_INFO, "Queued", text); err != nil {
 			return err
 		}
-		if err := q.SetToldPlace(ctx, dbsqlc.SetToldPlaceParams{ID: row.ID, ToldPlace: int32(place)}); err != nil { //nolint:gosec // queues are shorter
+		if err := q.SetToldPlace(ctx, dbsqlc.SetToldPlaceParams{
+			ID: row.ID, ToldPlace: int32(place),
+		}); err != nil { //nolint:gosec // queues are shorter
 			return fmt.Errorf("note place in the queue: %w", err)
 		}
 	}
@@ -125,7 +127,9 @@ type pace struct {
 }
 
 // paces returns the pace of each pool of some jobs.
-func paces(ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]sdk.ProvisionerJob, all fleets) (map[pool]pace, error) {
+func paces(
+	ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]sdk.ProvisionerJob, all fleets,
+) (map[pool]pace, error) {
 	loads, err := q.ListWorkerLoads(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("count the jobs of provisioners: %w", err)
@@ -151,7 +155,9 @@ func paces(ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]sdk.Provis
 		if err != nil {
 			return nil, fmt.Errorf("encode tags: %w", err)
 		}
-		seconds, err := q.GetUsualJobSeconds(ctx, dbsqlc.GetUsualJobSecondsParams{OrganizationID: job.OrganizationID, Tags: tags})
+		seconds, err := q.GetUsualJobSeconds(ctx, dbsqlc.GetUsualJobSecondsParams{
+			OrganizationID: job.OrganizationID, Tags: tags,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("read how long jobs run: %w", err)
 		}
@@ -161,8 +167,8 @@ func paces(ctx context.Context, q *dbsqlc.Queries, jobs map[uuid.UUID]sdk.Provis
 	return out, nil
 }
 
-// line says which place a job has in the queue, and about how long it waits: as many jobs must end as its place is, and as many end at a
-// time as run.
+// line says which place a job has in the queue, and about how long it waits: as many jobs must end as its place is, and
+// as many end at a time as run.
 func (p pace) line(place int) string {
 	var text strings.Builder
 	text.WriteString(ordinal(place) + " in line")

@@ -45,11 +45,11 @@ const (
 	maxLogBytes        = 16 << 20  // per job
 	maxErrorBytes      = 256 << 10 // of error lines beyond it
 	maxLineBytes       = 64 << 10
-	// DefaultFence is how much longer than Grace the server waits: within Grace a daemon that no longer hears its server
-	// begins to stop its job, and the fence is the time it has for that.
+	// DefaultFence is how much longer than Grace the server waits: within Grace a daemon that no longer hears its
+	// server begins to stop its job, and the fence is the time it has for that.
 	DefaultFence = 30 * time.Second
-	// cutFence is how long the server waits for the jobs of a daemon that lost its access: more than the 15 seconds in which
-	// such a daemon interrupts and then kills them.
+	// cutFence is how long the server waits for the jobs of a daemon that lost its access: more than the 15 seconds in
+	// which such a daemon interrupts and then kills them.
 	cutFence = 20 * time.Second
 	// explainAfter is how long a job waits before its log explains why.
 	explainAfter = 100 * time.Millisecond
@@ -67,13 +67,13 @@ type Handler interface {
 	Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error
 	// Resources stores the resources that exist so far.
 	Resources(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, resources []*provisionerpb.Resource) error
-	// Finish stores the result, in the transaction that ends the job. A result that the server made itself (a job canceled
-	// before it ran, a lost provisioner) has no part of its kind: what earlier checkpoints stored remains.
+	// Finish stores the result, in the transaction that ends the job. A result that the server made itself (a job
+	// canceled before it ran, a lost provisioner) has no part of its kind: what earlier checkpoints stored remains.
 	Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error
 }
 
-// Rejected is the error that a handler's Finish returns for a result that cannot be used: the job fails with the reason, and
-// what the handler has written remains.
+// Rejected is the error that a handler's Finish returns for a result that cannot be used: the job fails with the
+// reason, and what the handler has written remains.
 type Rejected struct{ Reason string }
 
 func (e *Rejected) Error() string { return e.Reason }
@@ -87,10 +87,11 @@ type Options struct {
 	Grace time.Duration
 	// Fence is added to Grace before a job is given up. 0 means DefaultFence; negative none.
 	Fence time.Duration
-	// BuiltInGrace is how long the jobs of a built-in provisioner outlive the last heartbeat of its server. 0 means DefaultBuiltInGrace.
+	// BuiltInGrace is how long the jobs of a built-in provisioner outlive the last heartbeat of its server. 0 means
+	// DefaultBuiltInGrace.
 	BuiltInGrace time.Duration
-	// Outvoted reports whether other servers have the database while this one has not. It may block for 2 seconds. Nil means that there are
-	// no other servers.
+	// Outvoted reports whether other servers have the database while this one has not. It may block for 2 seconds. Nil
+	// means that there are no other servers.
 	Outvoted func(context.Context) bool
 	// CancelGrace is how long a canceled job may take to end in order. 0 means DefaultCancelGrace.
 	CancelGrace time.Duration
@@ -184,8 +185,8 @@ func New(opts Options) *Service {
 // Handle sets the handler of a kind. Call it before Start.
 func (s *Service) Handle(kind string, h Handler) { s.handlers[kind] = h }
 
-// Start begins to dispatch jobs. Jobs that were running when the server ended keep their leases: from now on their daemons
-// have the grace period to come back. It blocks for a few queries.
+// Start begins to dispatch jobs. Jobs that were running when the server ended keep their leases: from now on their
+// daemons have the grace period to come back. It blocks for a few queries.
 func (s *Service) Start(ctx context.Context) error {
 	if err := s.heartbeat(ctx); err != nil {
 		return err
@@ -259,7 +260,8 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 		return dbsqlc.ProvisionerJob{}, fmt.Errorf("encode job tags: %w", err)
 	}
 	job, err := q.InsertJob(ctx, dbsqlc.InsertJobParams{
-		ID: uuid.New(), OrganizationID: j.Org, InitiatorID: j.Initiator, Kind: j.Kind, FileID: j.FileID, Input: input, Tags: tags, Priority: j.Priority,
+		ID: uuid.New(), OrganizationID: j.Org, InitiatorID: j.Initiator, Kind: j.Kind, FileID: j.FileID, Input: input,
+		Tags: tags, Priority: j.Priority,
 		TraceParent: tracing.Parent(ctx),
 	})
 	if err != nil {
@@ -268,8 +270,8 @@ func (s *Service) Insert(ctx context.Context, q *dbsqlc.Queries, j NewJob) (dbsq
 	return job, nil
 }
 
-// Cancel ends at once a waiting job and one whose daemon is offline, and asks the daemon of a running job to interrupt it. It returns a Conflict for a job
-// that has ended. The audit log gets the entry, which names what the job works on.
+// Cancel ends at once a waiting job and one whose daemon is offline, and asks the daemon of a running job to interrupt
+// it. It returns a Conflict for a job that has ended. The audit log gets the entry, which names what the job works on.
 func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) error {
 	var over bool
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -285,7 +287,9 @@ func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) e
 		switch job.Status {
 		case statusPending:
 			over = true
-			return s.end(ctx, q, job, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
+			return s.end(ctx, q, job, &provisionerpb.Result{
+				Canceled: true, Error: "The job was canceled before it ran.",
+			})
 		case statusRunning, statusCanceling:
 			if over, err = s.cancelAbsent(ctx, q, job); over || err != nil {
 				return err
@@ -319,7 +323,9 @@ func ended(status string) bool {
 }
 
 // end stores a job's result and its last status, in the caller's transaction, which has locked the job.
-func (s *Service) end(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+func (s *Service) end(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result,
+) error {
 	handler := s.handlers[job.Kind]
 	if handler == nil {
 		return fmt.Errorf("job %s: no handler for %s", job.ID, job.Kind)

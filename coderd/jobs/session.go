@@ -22,8 +22,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb/provisionerpbconnect"
 )
 
-// outgoing bounds the messages that wait for a slow daemon. The server cuts a daemon that lets the queue fill; it resumes on
-// a new stream.
+// outgoing bounds the messages that wait for a slow daemon. The server cuts a daemon that lets the queue fill; it
+// resumes on a new stream.
 const outgoing = 256
 
 // protocolVersion is the only supported version.
@@ -71,7 +71,8 @@ func (x *session) send(m *provisionerpb.ServerMessage) {
 
 // RPCHandler serves the build-job protocol. caller returns the daemon that holds a mesh address.
 func (s *Service) RPCHandler(caller func(netip.Addr) (Daemon, bool)) (string, http.Handler) {
-	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(rpcwire.CompressFrom))
+	path, h := provisionerpbconnect.NewProvisionerServiceHandler(&rpc{s, caller}, connect.WithReadMaxBytes(maxMessage),
+		connect.WithCompressMinBytes(rpcwire.CompressFrom))
 	return path, rpcwire.Handler(h)
 }
 
@@ -91,7 +92,8 @@ func (r *rpc) daemon(peer connect.Peer) (Daemon, error) {
 	}
 	d, ok := r.caller(addr.Addr())
 	if !ok {
-		return Daemon{}, connect.NewError(connect.CodePermissionDenied, errors.New("only provisioners on the mesh may call this"))
+		return Daemon{}, connect.NewError(connect.CodePermissionDenied,
+			errors.New("only provisioners on the mesh may call this"))
 	}
 	d.Tags = jobtags.Normal(d.Tags)
 	return d, nil
@@ -188,7 +190,9 @@ func rpcError(err error) error {
 }
 
 // open receives the Hello, settles the leases it names, and registers the session.
-func (s *Service) open(ctx context.Context, daemon Daemon, in *inbox, cancel context.CancelCauseFunc) (_ *session, err error) {
+func (s *Service) open(
+	ctx context.Context, daemon Daemon, in *inbox, cancel context.CancelCauseFunc,
+) (_ *session, err error) {
 	var hello *provisionerpb.Hello
 	select {
 	case <-in.arrived:
@@ -237,7 +241,9 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in *inbox, cancel con
 	if err != nil {
 		return nil, err
 	}
-	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{Welcome: welcome}}) // before anything else is sent
+	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Welcome{
+		Welcome: welcome,
+	}}) // before anything else is sent
 	s.mu.Lock()
 	s.sessions[daemon.ID] = x
 	for id := range x.leases {
@@ -255,12 +261,16 @@ func (s *Service) open(ctx context.Context, daemon Daemon, in *inbox, cancel con
 	return x, nil
 }
 
-// store records that the daemon's session begins. After success the caller calls done when the session is in the table, or
-// has ended.
-func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.Hello) (row dbsqlc.ProvisionerDaemon, done func(), err error) {
+// store records that the daemon's session begins. After success the caller calls done when the session is in the table,
+// or has ended.
+func (s *Service) store(
+	ctx context.Context, x *session, hello *provisionerpb.Hello,
+) (row dbsqlc.ProvisionerDaemon, done func(), err error) {
 	daemon := x.daemon
 	// A name becomes free, even for a daemon with another credential, when its daemon is gone and holds no jobs.
-	if err := s.opts.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{OrganizationID: x.org, Name: daemon.Name, KeepID: daemon.ID}); err != nil {
+	if err := s.opts.DB.ForgetProvisionerName(ctx, dbsqlc.ForgetProvisionerNameParams{
+		OrganizationID: x.org, Name: daemon.Name, KeepID: daemon.ID,
+	}); err != nil {
 		return row, nil, fmt.Errorf("free provisioner's name: %w", err)
 	}
 	var keyID *uuid.UUID
@@ -278,12 +288,15 @@ func (s *Service) store(ctx context.Context, x *session, hello *provisionerpb.He
 		}
 	}
 	row, err = s.opts.DB.OpenProvisioner(ctx, dbsqlc.OpenProvisionerParams{
-		ID: daemon.ID, OrganizationID: x.org, Name: daemon.Name, Version: database.Visible(cut(hello.GetVersion(), 256)), Tags: x.tags, BuiltIn: daemon.BuiltIn,
+		ID: daemon.ID, OrganizationID: x.org, Name: daemon.Name,
+		Version: database.Visible(cut(hello.GetVersion(), 256)), Tags: x.tags, BuiltIn: daemon.BuiltIn,
 		KeyID: keyID, KeyName: daemon.keyName(), ServerID: &s.id,
 	})
 	switch {
 	case database.IsUniqueViolation(err, ""):
-		err = &refusedError{fmt.Sprintf("The name %q belongs to another provisioner: choose another with --name.", daemon.Name)}
+		err = &refusedError{
+			fmt.Sprintf("The name %q belongs to another provisioner: choose another with --name.", daemon.Name),
+		}
 	case database.IsForeignKeyViolation(err, ""):
 		err = &refusedError{"The provisioner key has been deleted."}
 	case err != nil:
@@ -316,8 +329,11 @@ func (s *Service) replace(id uuid.UUID) {
 	}
 }
 
-// settle compares the daemon's leases with the database: which of them hold, and which of their events have been applied.
-func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.Hello) (*provisionerpb.Welcome, []uuid.UUID, error) {
+// settle compares the daemon's leases with the database: which of them hold, and which of their events have been
+// applied.
+func (s *Service) settle(
+	ctx context.Context, x *session, hello *provisionerpb.Hello,
+) (*provisionerpb.Welcome, []uuid.UUID, error) {
 	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.opts.Grace)}
 	var canceling []uuid.UUID
 	claimed := map[uuid.UUID]bool{}
@@ -327,7 +343,9 @@ func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.H
 			return nil, nil, fmt.Errorf("lease of hello: %w", err)
 		}
 		revoke := func(reason string) {
-			welcome.Revoked = append(welcome.Revoked, &provisionerpb.Revoked{JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Reason: reason})
+			welcome.Revoked = append(welcome.Revoked, &provisionerpb.Revoked{
+				JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Reason: reason,
+			})
 		}
 		job, err := s.opts.DB.GetJob(ctx, id)
 		switch {
@@ -340,7 +358,9 @@ func (s *Service) settle(ctx context.Context, x *session, hello *provisionerpb.H
 		case ended(job.Status) && (!lease.GetFinished() || uint64(job.LastSeq) < lease.GetLastSeq()):
 			revoke(staleReason(job))
 		default:
-			welcome.Acks = append(welcome.Acks, &provisionerpb.Ack{JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Seq: uint64(job.LastSeq)})
+			welcome.Acks = append(welcome.Acks, &provisionerpb.Ack{
+				JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Seq: uint64(job.LastSeq),
+			})
 			claimed[id] = true
 			if !ended(job.Status) {
 				x.leases[id] = job.Epoch
@@ -372,8 +392,8 @@ func staleReason(job dbsqlc.ProvisionerJob) string {
 	return "the job was given to another provisioner"
 }
 
-// disown handles a job that its daemon does not know. A daemon writes down a job before it runs it. So a job of which it
-// never reported anything was not begun, and waits again; any other job was lost with the daemon's disk.
+// disown handles a job that its daemon does not know. A daemon writes down a job before it runs it. So a job of which
+// it never reported anything was not begun, and waits again; any other job was lost with the daemon's disk.
 func (s *Service) disown(ctx context.Context, job dbsqlc.ProvisionerJob) error {
 	if job.LastSeq == 0 && job.Status == statusRunning {
 		return s.requeue(ctx, job.ID, job.Epoch)
@@ -402,8 +422,8 @@ func (s *Service) endIfCanceling(ctx context.Context, id uuid.UUID, epoch int64)
 	return s.endNow(ctx, id, epoch, &provisionerpb.Result{Canceled: true, Error: "The job was canceled before it ran."})
 }
 
-// forget removes a session from the table: its leases wait for the daemon's return, its unaccepted offers wait for another
-// daemon.
+// forget removes a session from the table: its leases wait for the daemon's return, its unaccepted offers wait for
+// another daemon.
 func (s *Service) forget(x *session) (offers map[uuid.UUID]int64, was bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -432,7 +452,9 @@ func (s *Service) close(x *session) {
 }
 
 func (s *Service) markOffline(ctx context.Context, x *session) {
-	if err := s.opts.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{ID: x.daemon.ID, ServerID: &s.id, LastSeenAt: x.opened}); err != nil {
+	if err := s.opts.DB.CloseProvisioner(ctx, dbsqlc.CloseProvisionerParams{
+		ID: x.daemon.ID, ServerID: &s.id, LastSeenAt: x.opened,
+	}); err != nil {
 		s.log.Warn("cannot mark provisioner offline, the next heartbeat will", "peer", x.daemon.Name, "err", err)
 	}
 	s.mu.Lock()
@@ -441,8 +463,9 @@ func (s *Service) markOffline(ctx context.Context, x *session) {
 	s.log.Info("provisioner disconnected", "peer", x.daemon.Name, "leases", leases)
 }
 
-// Cut ends the session of a daemon that lost its access, for the given reason. The daemon gets no time to return: its jobs
-// fail as soon as it has had the time that a refused daemon needs to stop what it runs. Cut blocks for a few queries.
+// Cut ends the session of a daemon that lost its access, for the given reason. The daemon gets no time to return: its
+// jobs fail as soon as it has had the time that a refused daemon needs to stop what it runs. Cut blocks for a few
+// queries.
 func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) error {
 	s.mu.Lock()
 	x := s.sessions[daemon]
@@ -460,7 +483,9 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 	}
 	s.mu.Lock()
 	for _, job := range leased {
-		s.deadlines[job.ID] = deadline{epoch: job.Epoch, at: time.Now().Add(min(s.opts.Fence, cutFence)), reason: reason}
+		s.deadlines[job.ID] = deadline{
+			epoch: job.Epoch, at: time.Now().Add(min(s.opts.Fence, cutFence)), reason: reason,
+		}
 	}
 	s.mu.Unlock()
 	s.recount.Poke()
@@ -470,8 +495,8 @@ func (s *Service) Cut(ctx context.Context, daemon uuid.UUID, reason string) erro
 	return nil
 }
 
-// giveBack makes jobs that were offered but not accepted wait again. It schedules a retry for each change that the database
-// does not take now.
+// giveBack makes jobs that were offered but not accepted wait again. It schedules a retry for each change that the
+// database does not take now.
 func (s *Service) giveBack(ctx context.Context, offers map[uuid.UUID]int64) {
 	for id, epoch := range offers {
 		if err := s.requeue(ctx, id, epoch); err != nil {

@@ -24,8 +24,8 @@ type StateHandler interface {
 	Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
 	// State returns the state that the job begins with.
 	State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error)
-	// Lost completes a result that did not come from the provisioner, or whose state cannot be stored: it marks in the last
-	// state which changes had begun, and names what that state may lack.
+	// Lost completes a result that did not come from the provisioner, or whose state cannot be stored: it marks in the
+	// last state which changes had begun, and names what that state may lack.
 	Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, changes []*provisionerpb.Change, result *provisionerpb.Result) error
 }
 
@@ -50,7 +50,9 @@ func inPieces(e *provisionerpb.Event) *provisionerpb.StateRef {
 }
 
 // storePiece keeps a piece of a state until an event names the whole state.
-func (s *Service) storePiece(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, piece *provisionerpb.StatePiece) error {
+func (s *Service) storePiece(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, piece *provisionerpb.StatePiece,
+) error {
 	handler, ok := s.handlers[job.Kind].(StateHandler)
 	if !ok {
 		return fmt.Errorf("a job of the kind %s has no state", job.Kind)
@@ -72,14 +74,18 @@ func (s *Service) storePiece(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err != nil {
 		return fmt.Errorf("encrypt piece: %w", err)
 	}
-	if err := q.InsertStatePiece(ctx, dbsqlc.InsertStatePieceParams{JobID: job.ID, FirstByte: there, Size: int64(size), Data: sealed}); err != nil {
+	if err := q.InsertStatePiece(ctx, dbsqlc.InsertStatePieceParams{
+		JobID: job.ID, FirstByte: there, Size: int64(size), Data: sealed,
+	}); err != nil {
 		return fmt.Errorf("insert piece: %w", err)
 	}
 	return nil
 }
 
 // assemble joins the received pieces into a state and deletes them.
-func (s *Service) assemble(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, ref *provisionerpb.StateRef) ([]byte, error) {
+func (s *Service) assemble(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, ref *provisionerpb.StateRef,
+) ([]byte, error) {
 	handler, ok := s.handlers[job.Kind].(StateHandler)
 	if !ok {
 		return nil, fmt.Errorf("a job of the kind %s has no state", job.Kind)
@@ -148,7 +154,9 @@ var ends = map[provisionerpb.Change_End]string{
 }
 
 // settleLost completes a result that has no part of its kind, and deletes what was kept for that purpose.
-func (s *Service) settleLost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+func (s *Service) settleLost(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result,
+) error {
 	handler, ok := s.handlers[job.Kind].(StateHandler)
 	if !ok {
 		return nil

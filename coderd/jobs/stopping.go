@@ -8,7 +8,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 )
 
-// Stopping tells those who wait for a job of this server's own provisioners that the server is stopping, and when it interrupts the job.
+// Stopping tells those who wait for a job of this server's own provisioners that the server is stopping, and when it
+// interrupts the job.
 func (s *Service) Stopping(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

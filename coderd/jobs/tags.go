@@ -19,7 +19,8 @@ type Daemon struct {
 	Tags    map[string]string
 	Owner   uuid.UUID // the owner of a daemon with scope=user
 	BuiltIn bool
-	// Organization is whose jobs the daemon takes; zero: the default one. A built-in daemon takes those of all organizations.
+	// Organization is whose jobs the daemon takes; zero: the default one. A built-in daemon takes those of all
+	// organizations.
 	Organization uuid.UUID
 	KeyID        uuid.UUID // the key by which it joined, zero if it joined another way
 	KeyName      string    // the name of that key; sdk.KeyUser for a user's session. Empty: sdk.KeyBuiltIn or sdk.KeyPSK
@@ -66,12 +67,14 @@ func waitingReason(job map[string]string, online, offline []candidate, position 
 		}
 	}
 	if best != nil {
-		reason += fmt.Sprintf(" %s could run it, but has been offline since %s.", best.name, best.seen.UTC().Format("2006-01-02 15:04 UTC"))
+		reason += fmt.Sprintf(" %s could run it, but has been offline since %s.", best.name,
+			best.seen.UTC().Format("2006-01-02 15:04 UTC"))
 	}
 	return reason
 }
 
-// waitingRemedy returns what to do so that a job with these tags runs, "" when a provisioner that is online will take it.
+// waitingRemedy returns what to do so that a job with these tags runs, "" when a provisioner that is online will take
+// it.
 func waitingRemedy(job map[string]string, online []candidate) string {
 	if slices.ContainsFunc(online, func(c candidate) bool { return jobtags.Matches(job, c.tags) }) {
 		return ""
@@ -115,11 +118,12 @@ func whyNoDaemon(job map[string]string, online []candidate, position int) string
 			nearest, missing = c, l
 		}
 	}
-	return fmt.Sprintf("No provisioner online has %s. Nearest: %s lacks %s.", strings.Join(onNone(job, online), " and "), nearest.name, strings.Join(missing, ", "))
+	return fmt.Sprintf("No provisioner online has %s. Nearest: %s lacks %s.",
+		strings.Join(onNone(job, online), " and "), nearest.name, strings.Join(missing, ", "))
 }
 
-// onNone returns the job's tags that no daemon has. When each tag is on some daemon, it returns all of the job's own: no
-// daemon has them together.
+// onNone returns the job's tags that no daemon has. When each tag is on some daemon, it returns all of the job's own:
+// no daemon has them together.
 func onNone(job map[string]string, online []candidate) []string {
 	var out []string
 	for _, tag := range jobtags.Lacking(jobtags.Own(job), nil) {

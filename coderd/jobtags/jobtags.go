@@ -29,8 +29,8 @@ const (
 	maxTags  = 32
 )
 
-// Check returns a fault, Invalid, for tags that a job cannot ask for: too many or too long ones, control characters, or a
-// scope that does not exist.
+// Check returns a fault, Invalid, for tags that a job cannot ask for: too many or too long ones, control characters, or
+// a scope that does not exist.
 func Check(tags map[string]string) error {
 	if len(tags) > maxTags {
 		return fault.New(fault.Invalid, "%d provisioner tags are too many: at most %d are allowed", len(tags), maxTags)
@@ -43,9 +43,11 @@ func Check(tags map[string]string) error {
 				WithField("tags", fmt.Sprintf("a key must have 1 to %d bytes, a value at most %d", maxKey, MaxValue))
 		case !utf8.ValidString(key+value) || strings.ContainsFunc(key+value, unicode.IsControl) || strings.ContainsAny(key, "= "):
 			return fault.New(fault.Invalid, "The provisioner tag %q is invalid", key).
-				WithField("tags", "a key cannot contain spaces or =, and neither key nor value can contain control characters")
+				WithField("tags",
+					"a key cannot contain spaces or =, and neither key nor value can contain control characters")
 		case key == Scope && value != Organization && value != User:
-			return fault.New(fault.Invalid, "Provisioners have no scope %q", value).WithField("tags", "scope must be organization or user")
+			return fault.New(fault.Invalid, "Provisioners have no scope %q", value).
+				WithField("tags", "scope must be organization or user")
 		}
 	}
 	return nil
@@ -69,8 +71,8 @@ func Own(tags map[string]string) map[string]string {
 	return out
 }
 
-// Matches reports whether a daemon may take a job: the job's tags are a subset of the daemon's, and a job without its own
-// tags goes only to a daemon without any. Both sets must be Normal.
+// Matches reports whether a daemon may take a job: the job's tags are a subset of the daemon's, and a job without its
+// own tags goes only to a daemon without any. Both sets must be Normal.
 func Matches(job, daemon map[string]string) bool {
 	if len(Own(job)) == 0 && len(Own(daemon)) > 0 {
 		return false

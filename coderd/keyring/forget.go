@@ -34,8 +34,9 @@ type Property struct{ Owner, Name string }
 
 func (p Property) String() string { return p.Owner + "/" + p.Name }
 
-// FindLoss returns what is lost with the keys of some ids, in the form that Check prints. It returns a fault, Invalid, for an id with which nothing is
-// encrypted, and for one whose key the ring has. The ring may be nil: then there is no key.
+// FindLoss returns what is lost with the keys of some ids, in the form that Check prints. It returns a fault, Invalid,
+// for an id with which nothing is encrypted, and for one whose key the ring has. The ring may be nil: then there is no
+// key.
 func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Ring, ids []string) (Loss, error) {
 	loss := Loss{Values: map[Kind]int64{}}
 	keys, err := parseIDs(ids)
@@ -49,11 +50,13 @@ func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Ring, ids []string) 
 	for _, key := range keys {
 		id := key.String()
 		if ring != nil && ring.Has(id) {
-			return loss, fault.New(fault.Invalid, "The key %s is not lost: it is among the server's keys", id).WithDetail("Nothing was changed.")
+			return loss, fault.New(fault.Invalid, "The key %s is not lost: it is among the server's keys", id).
+				WithDetail("Nothing was changed.")
 		}
 		i := slices.IndexFunc(all, func(u Usage) bool { return u.Key == id })
 		if i < 0 {
-			return loss, fault.New(fault.Invalid, "Nothing in the database is encrypted with the key %s", id).WithDetail("List the keys in use with: coder server keys list")
+			return loss, fault.New(fault.Invalid, "Nothing in the database is encrypted with the key %s", id).
+				WithDetail("List the keys in use with: coder server keys list")
 		}
 		for kind, n := range all[i].Values {
 			loss.Values[kind] += n
@@ -82,10 +85,12 @@ func FindLoss(ctx context.Context, q *dbsqlc.Queries, ring *Ring, ids []string) 
 	return loss, nil
 }
 
-// Forget lets servers start without the keys of some ids, and deletes what is encrypted with them and can be made again: SSH keys, external
-// logins, sign-ins (whose sessions end), the SSH host seed and certificate authorities, the keys that sign ID tokens, ACME's data and pieces of states. States and the values of users' secrets stay: builds
-// that need such a state fail instead of creating its resources a second time, users see which secrets to set again, and both are readable if the
-// key is found. No server may run meanwhile. Its faults are FindLoss's, and then nothing is changed.
+// Forget lets servers start without the keys of some ids, and deletes what is encrypted with them and can be made
+// again: SSH keys, external logins, sign-ins (whose sessions end), the SSH host seed and certificate authorities, the
+// keys that sign ID tokens, ACME's data and pieces of states. States and the values of users' secrets stay: builds that
+// need such a state fail instead of creating its resources a second time, users see which secrets to set again, and
+// both are readable if the key is found. No server may run meanwhile. Its faults are FindLoss's, and then nothing is
+// changed.
 func Forget(ctx context.Context, db *database.DB, ring *Ring, ids []string) (loss Loss, err error) {
 	err = db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if loss, err = FindLoss(ctx, q, ring, ids); err != nil {
@@ -116,7 +121,9 @@ func Forget(ctx context.Context, db *database.DB, ring *Ring, ids []string) (los
 		for kind, n := range loss.Values {
 			fields[string(kind)] = n
 		}
-		return audit.Record(ctx, q, audit.Entry{Action: audit.Delete, Kind: audit.EncryptionKey, Name: strings.Join(ids, " "), Fields: fields})
+		return audit.Record(ctx, q, audit.Entry{
+			Action: audit.Delete, Kind: audit.EncryptionKey, Name: strings.Join(ids, " "), Fields: fields,
+		})
 	})
 	return loss, err
 }
@@ -126,7 +133,8 @@ func parseIDs(ids []string) ([]keyID, error) {
 	for _, id := range ids {
 		raw, err := hex.DecodeString(id)
 		if err != nil || len(raw) != idSize {
-			return nil, fault.New(fault.Invalid, "%q is not the id of a key", id).WithDetail("The server names the ids of missing keys when it starts: 16 hexadecimal digits each.")
+			return nil, fault.New(fault.Invalid, "%q is not the id of a key", id).
+				WithDetail("The server names the ids of missing keys when it starts: 16 hexadecimal digits each.")
 		}
 		if key := keyID(raw); !slices.Contains(keys, key) {
 			keys = append(keys, key)

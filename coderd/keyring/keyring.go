@@ -1,20 +1,23 @@
-// Package keyring encrypts what the database must not show to a reader of it. The first of that are Terraform states, because they
-// contain credentials of the resources that a template created. The package owns the keys and the stored form of a state, and
-// knows nothing of builds except the column.
+// Package keyring encrypts what the database must not show to a reader of it. The first of that are Terraform states,
+// because they contain credentials of the resources that a template created. The package owns the keys and the stored
+// form of a state, and knows nothing of builds except the column.
 //
 //	00 'c' 'm' 's' 01 | id of the key, 8 bytes | nonce, 12 bytes | AES-256-GCM ciphertext and tag
 //
-// The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another workspace's
-// row is refused. A state without this header was stored by a release that did not encrypt. An empty state stays empty.
+// The additional data is the header up to the nonce and the id of the workspace: a state that was moved to another
+// workspace's row is refused. A state without this header was stored by a release that did not encrypt. An empty state
+// stays empty.
 //
-// The users' tokens for other services (coderd/extauth), their secrets (coderd/secrets), their private keys for git, the seed of SSH host keys
-// (coderd/hostkeys), the keys that sign ID tokens (coderd/identity) and ACME's data (coderd/certcache) are kept under the same keys, in the same form: SealSecret, OpenSecret.
+// The users' tokens for other services (coderd/extauth), their secrets (coderd/secrets), their private keys for git,
+// the seed of SSH host keys (coderd/hostkeys), the keys that sign ID tokens (coderd/identity) and ACME's data
+// (coderd/certcache) are kept under the same keys, in the same form: SealSecret, OpenSecret.
 //
-// A ring has several keys while they are rotated. Servers encrypt with the first and decrypt with all; Rotate brings everything under the first
-// (kinds has all there is), and Usages tells which keys are still needed. Forget continues without a key that is lost.
+// A ring has several keys while they are rotated. Servers encrypt with the first and decrypt with all; Rotate brings
+// everything under the first (kinds has all there is), and Usages tells which keys are still needed. Forget continues
+// without a key that is lost.
 //
-// Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can write to
-// the database or read the server's memory or files.
+// Encryption protects copies of the database: backups, disks, replicas. It does not protect against someone who can
+// write to the database or read the server's memory or files.
 package keyring
 
 import (
@@ -65,7 +68,8 @@ type key struct {
 // Ring holds the keys: the first encrypts, all decrypt. Safe for concurrent use.
 type Ring struct{ keys []key }
 
-// Parse parses keys, each the base64 of 32 random bytes, separated by commas or white space. Its error is a fault, Invalid.
+// Parse parses keys, each the base64 of 32 random bytes, separated by commas or white space. Its error is a fault,
+// Invalid.
 func Parse(text string) (*Ring, error) {
 	var ring Ring
 	for word := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
@@ -126,10 +130,10 @@ func Read(path string) (*Ring, error) {
 	return ring, nil
 }
 
-// ReadOrMake reads the keys in a file like Read, or returns a ring with a new key if the file does not exist. keep writes a
-// new key into the file, readable by this account only; nothing may be encrypted with the key before that. keep is nil for a
-// key that is already in the file. So a failed start leaves no key that would hide from the operator that the right one is
-// missing.
+// ReadOrMake reads the keys in a file like Read, or returns a ring with a new key if the file does not exist. keep
+// writes a new key into the file, readable by this account only; nothing may be encrypted with the key before that.
+// keep is nil for a key that is already in the file. So a failed start leaves no key that would hide from the operator
+// that the right one is missing.
 func ReadOrMake(path string) (ring *Ring, keep func() error, err error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		ring, err := Read(path)
@@ -159,7 +163,8 @@ func (r *Ring) Missing(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), r.Has)
 }
 
-// Install writes keys, in the form that Parse reads, into a file that does not exist, readable by this account only. A file that exists is left as it is.
+// Install writes keys, in the form that Parse reads, into a file that does not exist, readable by this account only. A
+// file that exists is left as it is.
 func Install(path, text string) error {
 	if _, err := Parse(text); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Kind is a kind of values that are kept encrypted, as operators read it and as the queries CountSealed and CountSealedWebhooks name it.
+// Kind is a kind of values that are kept encrypted, as operators read it and as the queries CountSealed and
+// CountSealedWebhooks name it.
 type Kind string
 
 const (
@@ -63,7 +64,8 @@ type pass struct {
 	Rotated       // of the present kind
 }
 
-// secret encrypts one value with the first key. store replaces the value, unless it has changed meanwhile, and returns the number of rows.
+// secret encrypts one value with the first key. store replaces the value, unless it has changed meanwhile, and returns
+// the number of rows.
 func (p *pass) secret(ctx context.Context, place Place, stored []byte, store func(sealed []byte) (int64, error)) error {
 	plain, err := p.ring.OpenSecret(place, stored)
 	if err != nil {
@@ -118,38 +120,52 @@ func resealLogins(ctx context.Context, p *pass) error {
 		})
 	}, func(row dbsqlc.ListExternalAuthLinksNotUnderRow) error {
 		return p.secret(ctx, LoginPlace(row.UserID, row.ProviderID), row.Tokens, func(sealed []byte) (int64, error) {
-			return p.db.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{UserID: row.UserID, ProviderID: row.ProviderID, Sealed: sealed, Before: row.Tokens})
+			return p.db.ReencryptExternalAuthLink(ctx, dbsqlc.ReencryptExternalAuthLinkParams{
+				UserID: row.UserID, ProviderID: row.ProviderID, Sealed: sealed, Before: row.Tokens,
+			})
 		})
 	})
 }
 
 func resealUserSecrets(ctx context.Context, p *pass) error {
 	return pages(func(after dbsqlc.ListUserSecretsNotUnderRow) ([]dbsqlc.ListUserSecretsNotUnderRow, error) {
-		return p.db.ListUserSecretsNotUnder(ctx, dbsqlc.ListUserSecretsNotUnderParams{Header: p.ring.header(), After: after.ID, MaxRows: page})
+		return p.db.ListUserSecretsNotUnder(ctx, dbsqlc.ListUserSecretsNotUnderParams{
+			Header: p.ring.header(), After: after.ID, MaxRows: page,
+		})
 	}, func(row dbsqlc.ListUserSecretsNotUnderRow) error {
 		return p.secret(ctx, SecretPlace(row.UserID, row.ID), row.Sealed, func(sealed []byte) (int64, error) {
-			return p.db.ReencryptUserSecret(ctx, dbsqlc.ReencryptUserSecretParams{ID: row.ID, Sealed: sealed, Before: row.Sealed})
+			return p.db.ReencryptUserSecret(ctx, dbsqlc.ReencryptUserSecretParams{
+				ID: row.ID, Sealed: sealed, Before: row.Sealed,
+			})
 		})
 	})
 }
 
 func resealWebhooks(ctx context.Context, p *pass) error {
 	return pages(func(after dbsqlc.ListWebhooksNotUnderRow) ([]dbsqlc.ListWebhooksNotUnderRow, error) {
-		return p.db.ListWebhooksNotUnder(ctx, dbsqlc.ListWebhooksNotUnderParams{Header: p.ring.header(), After: after.ID, MaxRows: page})
+		return p.db.ListWebhooksNotUnder(ctx, dbsqlc.ListWebhooksNotUnderParams{
+			Header: p.ring.header(), After: after.ID, MaxRows: page,
+		})
 	}, func(row dbsqlc.ListWebhooksNotUnderRow) error {
 		return p.secret(ctx, WebhookPlace(row.ID), row.Sealed, func(sealed []byte) (int64, error) {
-			return p.db.ReencryptWebhook(ctx, dbsqlc.ReencryptWebhookParams{ID: row.ID, Sealed: sealed, Before: row.Sealed})
+			return p.db.ReencryptWebhook(ctx, dbsqlc.ReencryptWebhookParams{
+				ID: row.ID, Sealed: sealed, Before: row.Sealed,
+			})
 		})
 	})
 }
 
 func resealSSHKeys(ctx context.Context, p *pass) error {
 	return pages(func(after dbsqlc.ListGitSSHKeysNotUnderRow) ([]dbsqlc.ListGitSSHKeysNotUnderRow, error) {
-		return p.db.ListGitSSHKeysNotUnder(ctx, dbsqlc.ListGitSSHKeysNotUnderParams{Header: p.ring.header(), After: after.UserID, MaxRows: page})
+		return p.db.ListGitSSHKeysNotUnder(ctx, dbsqlc.ListGitSSHKeysNotUnderParams{
+			Header: p.ring.header(), After: after.UserID, MaxRows: page,
+		})
 	}, func(row dbsqlc.ListGitSSHKeysNotUnderRow) error {
 		place := GitKeyPlace(row.UserID)
 		store := func(sealed []byte) (int64, error) {
-			return p.db.ReencryptGitSSHKey(ctx, dbsqlc.ReencryptGitSSHKeyParams{UserID: row.UserID, Sealed: sealed, Before: row.Sealed})
+			return p.db.ReencryptGitSSHKey(ctx, dbsqlc.ReencryptGitSSHKeyParams{
+				UserID: row.UserID, Sealed: sealed, Before: row.Sealed,
+			})
 		}
 		if len(row.Sealed) == 0 { // stored by a release that did not encrypt
 			return p.store(place, []byte(row.PrivateKey), store)
@@ -187,10 +203,14 @@ func (p *pass) setting(ctx context.Context, key string, place Place) error {
 
 func resealACME(ctx context.Context, p *pass) error {
 	return pages(func(after dbsqlc.ListACMEDataNotUnderRow) ([]dbsqlc.ListACMEDataNotUnderRow, error) {
-		return p.db.ListACMEDataNotUnder(ctx, dbsqlc.ListACMEDataNotUnderParams{Header: p.ring.header(), After: after.Name, MaxRows: page})
+		return p.db.ListACMEDataNotUnder(ctx, dbsqlc.ListACMEDataNotUnderParams{
+			Header: p.ring.header(), After: after.Name, MaxRows: page,
+		})
 	}, func(row dbsqlc.ListACMEDataNotUnderRow) error {
 		return p.secret(ctx, ACMEPlace(row.Name), row.Value, func(sealed []byte) (int64, error) {
-			return p.db.ReencryptACMEData(ctx, dbsqlc.ReencryptACMEDataParams{Name: row.Name, Sealed: sealed, Before: row.Value})
+			return p.db.ReencryptACMEData(ctx, dbsqlc.ReencryptACMEDataParams{
+				Name: row.Name, Sealed: sealed, Before: row.Value,
+			})
 		})
 	})
 }
@@ -205,7 +225,9 @@ func resealPieces(ctx context.Context, p *pass) error {
 			piece, err := q.LockStatePiece(ctx, dbsqlc.LockStatePieceParams(row))
 			return piece.WorkspaceID, piece.Data, err
 		}, func(q *dbsqlc.Queries, sealed []byte) error {
-			return q.ReencryptStatePiece(ctx, dbsqlc.ReencryptStatePieceParams{JobID: row.JobID, FirstByte: row.FirstByte, Data: sealed})
+			return q.ReencryptStatePiece(ctx, dbsqlc.ReencryptStatePieceParams{
+				JobID: row.JobID, FirstByte: row.FirstByte, Data: sealed,
+			})
 		})
 	})
 }
@@ -213,7 +235,9 @@ func resealPieces(ctx context.Context, p *pass) error {
 func resealStates(ctx context.Context, p *pass) error {
 	first := p.ring.keys[0].id
 	return pages(func(after uuid.UUID) ([]uuid.UUID, error) {
-		return p.db.ListStatesNotUnder(ctx, dbsqlc.ListStatesNotUnderParams{StateKey: first[:], After: after, MaxRows: page})
+		return p.db.ListStatesNotUnder(ctx, dbsqlc.ListStatesNotUnderParams{
+			StateKey: first[:], After: after, MaxRows: page,
+		})
 	}, func(build uuid.UUID) error {
 		return p.state(ctx, "build", build, func(q *dbsqlc.Queries) (uuid.UUID, []byte, error) {
 			row, err := q.LockBuildState(ctx, build)

@@ -12,8 +12,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
-// Check returns a fault, Invalid, when the database holds values under keys that the ring lacks and that were not forgotten (Forget).
-// ACME's data and the SSH host seed do not count: a server replaces what it cannot read. Check blocks for a few queries.
+// Check returns a fault, Invalid, when the database holds values under keys that the ring lacks and that were not
+// forgotten (Forget). ACME's data and the SSH host seed do not count: a server replaces what it cannot read. Check
+// blocks for a few queries.
 func (r *Ring) Check(ctx context.Context, db *database.DB) error {
 	all, err := Usages(ctx, db.Queries)
 	if err != nil {
@@ -36,8 +37,8 @@ func (r *Ring) Check(ctx context.Context, db *database.DB) error {
 			strings.Join(r.IDs(), ", "), strings.Join(ids, " "))
 }
 
-// CheckServers returns a fault, Conflict, if a running server encrypts with another key than the ring does: a rotation would not end,
-// and its result could be one that the server cannot read.
+// CheckServers returns a fault, Conflict, if a running server encrypts with another key than the ring does: a rotation
+// would not end, and its result could be one that the server cannot read.
 func (r *Ring) CheckServers(ctx context.Context, db *database.DB) error {
 	servers, err := db.ListServers(ctx, database.ServerLifetime.Seconds())
 	if err != nil {
@@ -47,7 +48,8 @@ func (r *Ring) CheckServers(ctx context.Context, db *database.DB) error {
 	for _, s := range servers {
 		if len(s.StateKeys) > 0 && s.StateKeys[0] != first {
 			return fault.New(fault.Conflict, "The server at %s encrypts with the key %s, not with %s", s.Url, s.StateKeys[0], first).
-				WithDetail("Make %s the first key of every server and restart them, then rotate. Nothing was changed.", first)
+				WithDetail("Make %s the first key of every server and restart them, then rotate. Nothing was changed.",
+					first)
 		}
 	}
 	return nil
@@ -60,9 +62,10 @@ type Rotated struct {
 	Unreadable int64 `json:"unreadable"` // unchanged: damaged, moved, or under a key that the ring lacks
 }
 
-// Rotate encrypts everything with the first key that is not, and reports each kind. It runs beside servers, and may be stopped and run
-// again at any time: a value is replaced in one statement, and only if it has not changed meanwhile. It repeats until it finds nothing, because a
-// build may copy a state while it is replaced. The audit log gets a row if anything was changed.
+// Rotate encrypts everything with the first key that is not, and reports each kind. It runs beside servers, and may be
+// stopped and run again at any time: a value is replaced in one statement, and only if it has not changed meanwhile. It
+// repeats until it finds nothing, because a build may copy a state while it is replaced. The audit log gets a row if
+// anything was changed.
 func (r *Ring) Rotate(ctx context.Context, db *database.DB, log *slog.Logger) ([]Rotated, error) {
 	report := make([]Rotated, len(kinds))
 	for {
@@ -84,11 +87,14 @@ func (r *Ring) Rotate(ctx context.Context, db *database.DB, log *slog.Logger) ([
 			fields[string(k.Kind)] = k.Resealed
 		}
 		if k.Resealed > 0 || k.Unreadable > 0 {
-			log.InfoContext(ctx, "values encrypted with the first key", "kind", k.Kind, "key", r.keys[0].id, "rows", k.Resealed, "broken", k.Unreadable)
+			log.InfoContext(ctx, "values encrypted with the first key", "kind", k.Kind, "key", r.keys[0].id, "rows",
+				k.Resealed, "broken", k.Unreadable)
 		}
 	}
 	if len(fields) == 0 {
 		return report, nil
 	}
-	return report, audit.Record(ctx, db.Queries, audit.Entry{Action: audit.Write, Kind: audit.EncryptionKey, Name: r.keys[0].id.String(), Fields: fields})
+	return report, audit.Record(ctx, db.Queries, audit.Entry{
+		Action: audit.Write, Kind: audit.EncryptionKey, Name: r.keys[0].id.String(), Fields: fields,
+	})
 }

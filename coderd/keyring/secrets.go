@@ -11,8 +11,8 @@ import (
 // ErrUnreadable reports that a stored secret cannot be read: its key is gone, it is damaged, or it was moved.
 var ErrUnreadable = errors.New("the stored secret cannot be read with the server's keys")
 
-// Place is where a secret is kept: it can be opened at no other place, and never in the place of a state. Only this package makes
-// places, so that it knows every kind of secret that has to follow a new key (kinds).
+// Place is where a secret is kept: it can be opened at no other place, and never in the place of a state. Only this
+// package makes places, so that it knows every kind of secret that has to follow a new key (kinds).
 type Place struct{ name string }
 
 // GitKeyPlace returns where a user's private key for git is kept.
@@ -44,8 +44,8 @@ const (
 // Place returns where the setting's secret is kept.
 func (s SSHSetting) Place() Place { return Place{string(s)} }
 
-// IdentitySetting is the setting that keeps the keys of coderd/identity. The queries CountSealed and DeleteSettingsUnder name
-// it, too.
+// IdentitySetting is the setting that keeps the keys of coderd/identity. The queries CountSealed and
+// DeleteSettingsUnder name it, too.
 const IdentitySetting = "identity_keys"
 
 // IdentityPlace returns where the keys of coderd/identity are kept.
@@ -87,7 +87,8 @@ func keyOf(stored []byte) (id keyID, encrypted bool) {
 	return keyID(stored[len(magic):headerSize]), true
 }
 
-// additional returns the additional data of a secret. A state's additional data is the header and 16 bytes, which this never is.
+// additional returns the additional data of a secret. A state's additional data is the header and 16 bytes, which this
+// never is.
 func (p Place) additional(header []byte) []byte {
 	return append(bytes.Clone(header), "codermesh secret at\x00"+p.name...)
 }

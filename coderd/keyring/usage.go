@@ -49,7 +49,9 @@ func Usages(ctx context.Context, q *dbsqlc.Queries) ([]Usage, error) {
 			return nil, fmt.Errorf("count encrypted values of webhooks: %w", err)
 		}
 		for _, row := range rows {
-			counts = append(counts, dbsqlc.CountSealedRow{Kind: string(Webhooks), Header: row.Header, Number: row.Number})
+			counts = append(counts, dbsqlc.CountSealedRow{
+				Kind: string(Webhooks), Header: row.Header, Number: row.Number,
+			})
 		}
 	}
 	lost, err := q.ListForgottenStateKeys(ctx)
@@ -75,7 +77,8 @@ func Usages(ctx context.Context, q *dbsqlc.Queries) ([]Usage, error) {
 	return out, nil
 }
 
-// KeysInUse returns the ids of the keys that encrypt something in the database, in order, without those that were forgotten.
+// KeysInUse returns the ids of the keys that encrypt something in the database, in order, without those that were
+// forgotten.
 func KeysInUse(ctx context.Context, q *dbsqlc.Queries) ([]string, error) {
 	all, err := Usages(ctx, q)
 	if err != nil {

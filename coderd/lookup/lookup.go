@@ -1,5 +1,5 @@
-// Package lookup answers requests for objects that the database does not have. It sits between the database, which knows
-// nothing of responses, and rbac, which knows nothing of the database.
+// Package lookup answers requests for objects that the database does not have. It sits between the database, which
+// knows nothing of responses, and rbac, which knows nothing of the database.
 package lookup
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 )
 
-// Fault returns the error for a query that failed with err: not found if the row does not exist, otherwise err wrapped with
-// doing. err must not be nil.
+// Fault returns the error for a query that failed with err: not found if the row does not exist, otherwise err wrapped
+// with doing. err must not be nil.
 func Fault(err error, resource rbac.Resource, doing string) error {
 	if database.IsNotFound(err) {
 		return rbac.NotFound(resource)

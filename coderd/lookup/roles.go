@@ -13,9 +13,11 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/nearest"
 )
 
-// MayGive returns a fault unless all roles exist in an organization, and the actor may give them. The custom ones stay as they are until
-// the transaction ends. A fault for an unknown role names the field of the request that has it.
-func MayGive(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, roles []string, field string) error {
+// MayGive returns a fault unless all roles exist in an organization, and the actor may give them. The custom ones stay
+// as they are until the transaction ends. A fault for an unknown role names the field of the request that has it.
+func MayGive(
+	ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, roles []string, field string,
+) error {
 	custom, err := q.HoldOrganizationRoles(ctx, dbsqlc.HoldOrganizationRolesParams{OrganizationID: org, Names: roles})
 	if err != nil {
 		return fmt.Errorf("read custom roles: %w", err)
@@ -40,10 +42,12 @@ func MayGive(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.
 	return nil
 }
 
-// MayFill returns a fault unless the actor may change every template that the members of groups administer: an actor who decides about the
-// members gives that power. Nil means all groups of the organization.
+// MayFill returns a fault unless the actor may change every template that the members of groups administer: an actor
+// who decides about the members gives that power. Nil means all groups of the organization.
 func MayFill(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, org uuid.UUID, groups []uuid.UUID) error {
-	rows, err := q.ListAdministeredTemplates(ctx, dbsqlc.ListAdministeredTemplatesParams{OrganizationID: org, Groups: groups})
+	rows, err := q.ListAdministeredTemplates(ctx, dbsqlc.ListAdministeredTemplatesParams{
+		OrganizationID: org, Groups: groups,
+	})
 	if err != nil {
 		return fmt.Errorf("list the templates of groups: %w", err)
 	}

@@ -41,7 +41,9 @@ func (s *Sender) encode(m Message) ([]byte, error) {
 		return b.Bytes(), err
 	}
 	parts := multipart.NewWriter(&b)
-	header("Content-Type", mime.FormatMediaType("multipart/alternative", map[string]string{"boundary": parts.Boundary()}))
+	header("Content-Type", mime.FormatMediaType("multipart/alternative", map[string]string{
+		"boundary": parts.Boundary(),
+	}))
 	b.WriteString("\r\n")
 	for _, part := range []struct{ kind, text string }{{"text/plain", m.Text}, {"text/html", m.HTML}} {
 		w, err := parts.CreatePart(textproto.MIMEHeader{"Content-Type": {part.kind + "; charset=utf-8"}, "Content-Transfer-Encoding": {"quoted-printable"}})

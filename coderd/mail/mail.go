@@ -1,8 +1,8 @@
-// Package mail sends messages to an SMTP server: it owns the connection, TLS, authentication and the encoding of messages. It knows
-// neither users nor why a message is sent.
+// Package mail sends messages to an SMTP server: it owns the connection, TLS, authentication and the encoding of
+// messages. It knows neither users nor why a message is sent.
 //
-// A password is sent only over TLS, or to a server on this machine. Text from users cannot add headers or recipients: it is encoded, and
-// control characters become spaces.
+// A password is sent only over TLS, or to a server on this machine. Text from users cannot add headers or recipients:
+// it is encoded, and control characters become spaces.
 package mail
 
 import (
@@ -34,7 +34,8 @@ type Config struct {
 	Hello string
 	// ForceTLS uses TLS from the first byte, as servers on port 465 expect.
 	ForceTLS bool
-	// StartTLS refuses servers that do not offer STARTTLS. Otherwise it is used if it is offered, or if there is a password.
+	// StartTLS refuses servers that do not offer STARTTLS. Otherwise it is used if it is offered, or if there is a
+	// password.
 	StartTLS bool
 	// ServerName is the name in the server's certificate. Empty means the host of Smarthost.
 	ServerName string
@@ -44,8 +45,8 @@ type Config struct {
 	CAFile string
 	// CertFile and KeyFile have a client certificate and its key, in PEM. Both or none.
 	CertFile, KeyFile string
-	// Identity, Username and Password authenticate with PLAIN, or with LOGIN if the server does not offer that. An empty Username means
-	// no authentication.
+	// Identity, Username and Password authenticate with PLAIN, or with LOGIN if the server does not offer that. An
+	// empty Username means no authentication.
 	Identity, Username string
 	Password           secret.Token
 }
@@ -73,12 +74,14 @@ func New(cfg Config) (*Sender, error) {
 	s := &Sender{cfg: cfg}
 	host, port, err := net.SplitHostPort(cfg.Smarthost)
 	if n, portErr := strconv.Atoi(port); err != nil || host == "" || portErr != nil || n < 1 || n > 65535 {
-		return nil, fault.New(fault.Invalid, "--email-smarthost %q must be a host and a port", cfg.Smarthost).WithDetail("It looks like smtp.example.com:587.")
+		return nil, fault.New(fault.Invalid, "--email-smarthost %q must be a host and a port", cfg.Smarthost).
+			WithDetail("It looks like smtp.example.com:587.")
 	}
 	s.host = host
 	from, err := netmail.ParseAddress(cfg.From)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "--email-from %q must be an email address", cfg.From).WithDetail("It looks like coder@example.com.")
+		return nil, fault.New(fault.Invalid, "--email-from %q must be an email address", cfg.From).
+			WithDetail("It looks like coder@example.com.")
 	}
 	s.from = *from
 	if strings.ContainsAny(cfg.Hello, " \r\n\t") {
@@ -87,7 +90,9 @@ func New(cfg Config) (*Sender, error) {
 	if cfg.Username == "" && (cfg.Password != "" || cfg.Identity != "") {
 		return nil, fault.New(fault.Invalid, "--email-auth-username is missing")
 	}
-	s.tls = &tls.Config{ServerName: cfg.ServerName, InsecureSkipVerify: cfg.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // the operator's choice
+	s.tls = &tls.Config{
+		ServerName: cfg.ServerName, InsecureSkipVerify: cfg.SkipVerify, MinVersion: tls.VersionTLS12,
+	} //nolint:gosec // the operator's choice
 	if s.tls.ServerName == "" {
 		s.tls.ServerName = host
 	}
@@ -123,8 +128,8 @@ func Refuse(err error) error { return &Refused{err} }
 func (e *Refused) Error() string { return e.err.Error() }
 func (e *Refused) Unwrap() error { return e.err }
 
-// Send delivers a message to the server. It blocks until the server has taken responsibility for the message, or ctx ends. The error is a
-// *Refused if trying again is pointless.
+// Send delivers a message to the server. It blocks until the server has taken responsibility for the message, or ctx
+// ends. The error is a *Refused if trying again is pointless.
 func (s *Sender) Send(ctx context.Context, m Message) error {
 	data, err := s.encode(m)
 	if err != nil {

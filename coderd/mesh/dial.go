@@ -37,13 +37,13 @@ type introduction struct {
 	idle *time.Timer // runs while no connection uses it
 }
 
-// DialAgent opens a TCP connection from this server's node to a port of an agent. It does not check permissions: the caller
-// must have done so. It blocks until the connection is established, ctx ends, or a few seconds have shown that the agent is
-// not connected.
+// DialAgent opens a TCP connection from this server's node to a port of an agent. It does not check permissions: the
+// caller must have done so. It blocks until the connection is established, ctx ends, or a few seconds have shown that
+// the agent is not connected.
 //
-// Errors are fault.Unavailable with a message for users, fault.NotFound for a revoked agent, or those of the context. If
-// nothing listens on the port, the connection is accepted, and reset as soon as the agent has found that out. The connection
-// ends when the agent's workspace stops. It has a CloseWrite method.
+// Errors are fault.Unavailable with a message for users, fault.NotFound for a revoked agent, or those of the context.
+// If nothing listens on the port, the connection is accepted, and reset as soon as the agent has found that out. The
+// connection ends when the agent's workspace stops. It has a CloseWrite method.
 func (s *Service) DialAgent(ctx context.Context, agentID uuid.UUID, port uint16) (net.Conn, error) {
 	raw, release, err := s.dial(ctx, "tcp", agentID, port)
 	if err != nil {
@@ -68,7 +68,9 @@ func (s *Service) DialAgentUDP(ctx context.Context, agentID uuid.UUID, port uint
 }
 
 // dial connects to an agent, and keeps this server introduced to it until release is called.
-func (s *Service) dial(ctx context.Context, network string, agentID uuid.UUID, port uint16) (_ net.Conn, release func(), err error) {
+func (s *Service) dial(
+	ctx context.Context, network string, agentID uuid.UUID, port uint16,
+) (_ net.Conn, release func(), err error) {
 	release, err = s.introduce(ctx, agentID)
 	if err != nil {
 		return nil, nil, err
@@ -101,7 +103,8 @@ func (s *Service) introduce(ctx context.Context, agentID uuid.UUID) (release fun
 	select {
 	case <-s.joined:
 	default:
-		return nil, fault.New(fault.Unavailable, "This server has not joined the mesh yet.").WithDetail("Try again in a moment.")
+		return nil, fault.New(fault.Unavailable, "This server has not joined the mesh yet.").
+			WithDetail("Try again in a moment.")
 	}
 	if p, ok := s.coord.Lookup(tailnet.Addr(agentID)); ok && p.Kind != protocol.KindAgent {
 		return nil, fault.New(fault.Internal, "dial %s: it is a %s and no agent", agentID, p.Kind)
@@ -156,7 +159,8 @@ func (s *Service) unuse(agentID uuid.UUID) {
 	r.idle = time.AfterFunc(s.keep, func() { s.giveUp(agentID, r) })
 }
 
-// giveUp ends this server's subscription to an agent. Holding the lock is safe, because Unsubscribe only queues a message.
+// giveUp ends this server's subscription to an agent. Holding the lock is safe, because Unsubscribe only queues a
+// message.
 func (s *Service) giveUp(agentID uuid.UUID, r *introduction) {
 	s.introductions.Lock()
 	defer s.introductions.Unlock()

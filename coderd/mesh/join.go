@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// agentIDVersion is the version of random UUIDs (RFC 9562, section 5.4). Ids of provisioners and clients are derived from
-// their names and keys and have version 5. A template or a user's own provisioner chooses the ids of the agents it reports,
-// and so cannot choose one of those.
+// agentIDVersion is the version of random UUIDs (RFC 9562, section 5.4). Ids of provisioners and clients are derived
+// from their names and keys and have version 5. A template or a user's own provisioner chooses the ids of the agents it
+// reports, and so cannot choose one of those.
 const agentIDVersion = 4
 
 // coordinate binds the connection to the principal of its credential and hands it to the coordinator.
@@ -72,7 +72,8 @@ func (s *Service) principal(r *http.Request, hello protocol.Hello) (coordinator.
 			return coordinator.Principal{}, err
 		}
 		return coordinator.Principal{
-			Kind: protocol.KindProxy, ID: tailnet.ClientID(hello.Key), Name: proxy.Name, Subject: proxy.ID, Session: proxy.Fingerprint, Addr: httpapi.ClientAddr(r.Context()),
+			Kind: protocol.KindProxy, ID: tailnet.ClientID(hello.Key), Name: proxy.Name, Subject: proxy.ID,
+			Session: proxy.Fingerprint, Addr: httpapi.ClientAddr(r.Context()),
 		}, nil
 	}
 	if r.Header.Get(sdk.ProvisionerNameHeader) != "" {
@@ -85,14 +86,18 @@ func (s *Service) principal(r *http.Request, hello protocol.Hello) (coordinator.
 	if err := rbac.Needs(rbac.Connect, rbac.Agent).Check(actor); err != nil {
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: protocol.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID, Session: actor.KeyID, Addr: httpapi.ClientAddr(r.Context())}, nil
+	return coordinator.Principal{
+		Kind: protocol.KindClient, ID: tailnet.ClientID(hello.Key), Name: actor.Username, Subject: actor.UserID,
+		Session: actor.KeyID, Addr: httpapi.ClientAddr(r.Context()),
+	}, nil
 }
 
-// signedIn returns the user of a request. Only a token that the client sends explicitly counts: no page of another site can
-// open this connection with a browser's cookie.
+// signedIn returns the user of a request. Only a token that the client sends explicitly counts: no page of another site
+// can open this connection with a browser's cookie.
 func (s *Service) signedIn(r *http.Request) (rbac.Actor, error) {
 	if _, fromCookie := credential.Of(r); fromCookie {
-		return rbac.Actor{}, fault.New(fault.Unauthenticated, "Joining the mesh requires a token in the %s header, not a cookie", sdk.SessionHeader)
+		return rbac.Actor{}, fault.New(fault.Unauthenticated,
+			"Joining the mesh requires a token in the %s header, not a cookie", sdk.SessionHeader)
 	}
 	return s.opts.Accounts.Authenticate(r)
 }

@@ -18,8 +18,9 @@ import (
 // linkOverhead is how much longer an encrypted message is, in bytes.
 const linkOverhead = 16
 
-// cipherConn encrypts the messages of a link with AES-256-GCM. Each direction of each link has a key of its own, and the nonce is the
-// number of the message, so a repeated, omitted, reordered or altered message ends the link. One goroutine at a time may read, and one write.
+// cipherConn encrypts the messages of a link with AES-256-GCM. Each direction of each link has a key of its own, and
+// the nonce is the number of the message, so a repeated, omitted, reordered or altered message ends the link. One
+// goroutine at a time may read, and one write.
 type cipherConn struct {
 	*websock.Conn
 	in, out half
@@ -33,11 +34,14 @@ type half struct {
 }
 
 // newCipherConn encrypts a link at the end own. claim has the dialer's nonce, accepted is the other end's.
-func newCipherConn(conn *websock.Conn, key [32]byte, own uuid.UUID, claim linkClaim, accepted string) (*cipherConn, error) {
+func newCipherConn(
+	conn *websock.Conn, key [32]byte, own uuid.UUID, claim linkClaim, accepted string,
+) (*cipherConn, error) {
 	c := &cipherConn{Conn: conn}
 	salt := []byte(claim.Nonce + " " + accepted)
 	for sender, h := range map[uuid.UUID]*half{own: &c.out, claim.other(own): &c.in} {
-		secret, err := hkdf.Key(sha256.New, key[:], salt, claim.From.String()+" "+claim.To.String()+" "+sender.String(), 32)
+		secret, err := hkdf.Key(sha256.New, key[:], salt, claim.From.String()+" "+claim.To.String()+" "+sender.String(),
+			32)
 		if err != nil {
 			return nil, fmt.Errorf("derive key of link: %w", err)
 		}

@@ -15,17 +15,20 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
-// Each pair of servers keeps one link. The server that started later dials it: it learns of the other one first, and a session through it need not
-// wait for the others. The other one does if there is none for dialBackAfter, so a firewall or a wrong replica URL must stop both.
+// Each pair of servers keeps one link. The server that started later dials it: it learns of the other one first, and a
+// session through it need not wait for the others. The other one does if there is none for dialBackAfter, so a firewall
+// or a wrong replica URL must stop both.
 
-// LinkVersion and MinLinkVersion are the newest and oldest version of the protocol between servers that this program understands.
+// LinkVersion and MinLinkVersion are the newest and oldest version of the protocol between servers that this program
+// understands.
 const (
 	LinkVersion    = protocol.LinkVersion
 	MinLinkVersion = protocol.MinLinkVersion
 )
 
 const (
-	// dialBackAfter is how long a server lets the other one dial. It is longer than a dial takes, so that the two do not dial at the same time.
+	// dialBackAfter is how long a server lets the other one dial. It is longer than a dial takes, so that the two do
+	// not dial at the same time.
 	dialBackAfter = 3 * time.Second
 	// linkedPoll is how often a server looks whether a link that the other one dialed has ended.
 	linkedPoll = 500 * time.Millisecond
@@ -41,8 +44,8 @@ type Replica struct {
 	Started int
 }
 
-// dialsFirst reports whether the server with the given id dials another one at once. Of two servers, one does. Without their order, it is the one
-// with the smaller id.
+// dialsFirst reports whether the server with the given id dials another one at once. Of two servers, one does. Without
+// their order, it is the one with the smaller id.
 func dialsFirst(self uuid.UUID, to Replica) bool {
 	return cmp.Or(to.Started, slices.Compare(self[:], to.ID[:])) < 0
 }
@@ -130,7 +133,8 @@ func (s *Service) keepLink(ctx context.Context, to Replica) {
 			}
 			missing = time.Now()
 		} else if time.Since(complained) >= complainEvery && ctx.Err() == nil {
-			s.log.Warn("cannot reach another server, trying again; its --replica-url must lead to it and to no other", "server", to.ID, "url", to.URL.Redacted(), "err", err)
+			s.log.Warn("cannot reach another server, trying again; its --replica-url must lead to it and to no other",
+				"server", to.ID, "url", to.URL.Redacted(), "err", err)
 			complained = time.Now()
 		}
 		if ctx.Err() != nil || retry.Wait(ctx) != nil {
@@ -159,7 +163,8 @@ func (s *Service) noteLink(to uuid.UUID, err error) {
 	}
 }
 
-// Unlinked reports whether a server is another one to which there is no link now, also if this server has not learned of it yet.
+// Unlinked reports whether a server is another one to which there is no link now, also if this server has not learned
+// of it yet.
 func (s *Service) Unlinked(server uuid.UUID) bool {
 	return server != s.opts.ID && !s.coord.Linked(server)
 }

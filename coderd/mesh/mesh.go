@@ -1,6 +1,6 @@
 // Package mesh is the server's part of the mesh: its node, the coordinator and the relay. It turns a credential into a
-// connection's principal and decides who may see whom. The caller provides the RPC services that run on the node; this package
-// knows neither jobs nor templates.
+// connection's principal and decides who may see whom. The caller provides the RPC services that run on the node; this
+// package knows neither jobs nor templates.
 //
 //	agent token, user session, provisioner key
 //	        |  GET /api/v2/mesh/coordinate
@@ -53,7 +53,8 @@ type Agent struct {
 // Options configures a Service.
 type Options struct {
 	Logger *slog.Logger
-	// ID identifies this process among the servers of the deployment. It is the id of its node. The zero value means a new one.
+	// ID identifies this process among the servers of the deployment. It is the id of its node. The zero value means a
+	// new one.
 	ID uuid.UUID
 	// Accounts authenticates users. Accounts, Keys and Signer are required.
 	Accounts Accounts
@@ -65,11 +66,11 @@ type Options struct {
 	Organization uuid.UUID
 	// ProvisionerPSK lets external provisioners join. If empty, they cannot join with a shared key.
 	ProvisionerPSK secret.Token
-	// STUNAddress is the UDP address that answers STUN. If empty, it is DefaultSTUNAddress, or any free port if that one is
-	// taken. "off" disables STUN.
+	// STUNAddress is the UDP address that answers STUN. If empty, it is DefaultSTUNAddress, or any free port if that
+	// one is taken. "off" disables STUN.
 	STUNAddress string
-	// LocalURL is the URL at which this process reaches its own plain HTTP listener. If nil, the relay opens a listener on
-	// loopback for this process.
+	// LocalURL is the URL at which this process reaches its own plain HTTP listener. If nil, the relay opens a listener
+	// on loopback for this process.
 	LocalURL *url.URL
 }
 
@@ -83,7 +84,8 @@ type Accounts interface {
 
 // Keys authenticates provisioners by named keys.
 type Keys interface {
-	// Authenticate returns the key that a provisioner sent. It returns the fault Unauthenticated if there is no such key.
+	// Authenticate returns the key that a provisioner sent. It returns the fault Unauthenticated if there is no such
+	// key.
 	Authenticate(ctx context.Context, key secret.Token) (ProvisionerKey, error)
 	// Existing returns those of the keys that have not been deleted.
 	Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
@@ -97,8 +99,8 @@ type Agents interface {
 	AuthenticateAgent(ctx context.Context, token secret.Token) (Agent, error)
 	// MayConnect returns a fault unless the user may open connections into the agent's workspace.
 	MayConnect(ctx context.Context, actor rbac.Actor, agentID uuid.UUID) error
-	// ByName returns the agent that [owner/]workspace[.agent] names, of the user's own or shared with them. It returns the fault NotFound if the name
-	// matches none, or several.
+	// ByName returns the agent that [owner/]workspace[.agent] names, of the user's own or shared with them. It returns
+	// the fault NotFound if the name matches none, or several.
 	ByName(ctx context.Context, userID uuid.UUID, name string) (uuid.UUID, error)
 	// Reachable returns those of the agents that the user may connect to while they run.
 	Reachable(ctx context.Context, userID uuid.UUID, agents ...uuid.UUID) ([]uuid.UUID, error)
@@ -215,8 +217,9 @@ func New(opts Options) (*Service, error) {
 	return s, nil
 }
 
-// Bind sets the services that are built upon this one and that it depends on in turn: agents, the queue and region proxies are reached over
-// this mesh, and decide who may be on it. Call it once, before Start and before any request is served.
+// Bind sets the services that are built upon this one and that it depends on in turn: agents, the queue and region
+// proxies are reached over this mesh, and decide who may be on it. Call it once, before Start and before any request is
+// served.
 func (s *Service) Bind(agents Agents, queue Queue, proxies Regions) {
 	s.agents, s.queue, s.proxies = agents, queue, proxies
 }
@@ -242,7 +245,8 @@ func (s *Service) listenSTUN(addr string) (port int, err error) {
 	return port, nil
 }
 
-// relayMap contains no URL of the servers' region: each participant reaches the relay at the URL by which it reached this server.
+// relayMap contains no URL of the servers' region: each participant reaches the relay at the URL by which it reached
+// this server.
 func (s *Service) relayMap() tailnet.RelayMap {
 	own := tailnet.RelayRegion{ID: tailnet.ServerRegion, Code: "server", Name: "This server", STUNPort: s.stunPort}
 	s.regions.Lock()
@@ -266,8 +270,8 @@ func (s *Service) Relays() (links []tailnet.RelayLink, stun bool) {
 // LocalURL returns the URL at which this process's own nodes reach the server, over plain HTTP on loopback.
 func (s *Service) LocalURL() *url.URL { return s.localURL }
 
-// Start joins this server's own node and serves rpc on its mesh address, and nowhere else. The relay must be reachable at
-// LocalURL by then or soon after.
+// Start joins this server's own node and serves rpc on its mesh address, and nowhere else. The relay must be reachable
+// at LocalURL by then or soon after.
 func (s *Service) Start(rpc http.Handler) error {
 	if s.agents == nil || s.queue == nil {
 		return errors.New("the mesh is started before it is bound to agents and queue")
@@ -297,9 +301,13 @@ func (s *Service) Start(rpc http.Handler) error {
 	close(s.joined)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // WireGuard encrypts
-	s.rpc = &http.Server{Handler: rpc, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	s.rpc = &http.Server{
+		Handler: rpc, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
 	s.done.Go(func() {
-		if err := s.rpc.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		if err := s.rpc.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) &&
+			!errors.Is(err, net.ErrClosed) {
 			s.log.Error("mesh RPC service ended", "err", err)
 		}
 	})
@@ -317,8 +325,8 @@ func inboundAtServer(kind protocol.Kind) tailnet.Inbound {
 	}
 }
 
-// group returns the owner of an agent: what all agents of a user send shares a bound of memory at this server's node. Other peers are groups alone,
-// and so are agents that an older server admitted, which does not report their owners.
+// group returns the owner of an agent: what all agents of a user send shares a bound of memory at this server's node.
+// Other peers are groups alone, and so are agents that an older server admitted, which does not report their owners.
 func (s *Service) group(id uuid.UUID) uuid.UUID {
 	p, _ := s.coord.Lookup(tailnet.Addr(id))
 	if p.Kind != protocol.KindAgent {
@@ -331,8 +339,9 @@ func (s *Service) group(id uuid.UUID) uuid.UUID {
 	return owner
 }
 
-// Drain sends agents, clients and provisioners to other servers, one after another over the given time. Their tunnels stay. It returns when
-// all are gone, or with ctx's error. Call it after the built-in provisioners have stopped, and Close afterwards.
+// Drain sends agents, clients and provisioners to other servers, one after another over the given time. Their tunnels
+// stay. It returns when all are gone, or with ctx's error. Call it after the built-in provisioners have stopped, and
+// Close afterwards.
 func (s *Service) Drain(ctx context.Context, over time.Duration) error {
 	return s.coord.Drain(ctx, over)
 }
@@ -359,8 +368,8 @@ func (s *Service) Close() error {
 	return errors.Join(errs...)
 }
 
-// Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof and
-// admits only those that the coordinator has bound.
+// Routes registers the coordinator's websocket and the relay. The relay is public because it asks every key for proof
+// and admits only those that the coordinator has bound.
 func (s *Service) Routes(mux *httpapi.Mux) {
 	uncounted := httpapi.Uncounted("after an outage all agents, provisioners and clients return at once, many from one address")
 	mux.Handle("GET "+protocol.Path, rbac.Public, s.coordinate, uncounted)     // coordinate checks credentials itself: agents are not users
@@ -371,8 +380,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	}
 }
 
-// maySee decides who may see whom. Agents and provisioners may see this server; the coordinator itself allows them nothing
-// else.
+// maySee decides who may see whom. Agents and provisioners may see this server; the coordinator itself allows them
+// nothing else.
 func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coordinator.Target) error {
 	switch from.Kind {
 	case protocol.KindAgent, protocol.KindProvisioner:
@@ -382,7 +391,9 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 	case protocol.KindServer:
 		return nil
 	case protocol.KindProxy:
-		return s.proxies.MayVisit(ctx, RegionProxy{ID: from.Subject, Name: from.Name, Fingerprint: from.Session}, from.ID, to.ID)
+		return s.proxies.MayVisit(ctx, RegionProxy{
+			ID: from.Subject, Name: from.Name, Fingerprint: from.Session,
+		}, from.ID, to.ID)
 	case protocol.KindClient:
 		actor, err := s.actor(ctx, from)
 		if err != nil {
@@ -403,9 +414,9 @@ func (s *Service) RevokeAgents(ids ...uuid.UUID) {
 	}
 }
 
-// Recheck checks again whether the user's clients may see the peers that they see, and whether the provisioners that joined
-// with the user's sessions may stay, for example when the user was suspended or lost a role; uuid.Nil means all users. It
-// blocks until all checks are done.
+// Recheck checks again whether the user's clients may see the peers that they see, and whether the provisioners that
+// joined with the user's sessions may stay, for example when the user was suspended or lost a role; uuid.Nil means all
+// users. It blocks until all checks are done.
 func (s *Service) Recheck(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(s.recheckClients(ctx, userID), s.recheckProvisioners(ctx, userID))
 }
@@ -422,8 +433,8 @@ func (s *Service) Sessions() []string {
 	return slices.Compact(ids)
 }
 
-// recheckClients removes the clients whose session has ended, even those that are offline, and rechecks the tunnels of the
-// others.
+// recheckClients removes the clients whose session has ended, even those that are offline, and rechecks the tunnels of
+// the others.
 func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	s.coord.Doubt()
 	var ids []uuid.UUID
@@ -448,8 +459,8 @@ func (s *Service) recheckClients(ctx context.Context, userID uuid.UUID) error {
 	return errors.Join(errs...)
 }
 
-// RecheckProxies ends the tunnels of region proxies whose visas have expired or whose token has been replaced, and logs what could not be decided.
-// It blocks until all checks are done.
+// RecheckProxies ends the tunnels of region proxies whose visas have expired or whose token has been replaced, and logs
+// what could not be decided. It blocks until all checks are done.
 func (s *Service) RecheckProxies(ctx context.Context) {
 	var ids []uuid.UUID
 	for _, peer := range s.coord.Peers(protocol.KindProxy) {
@@ -489,8 +500,8 @@ func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
 	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == protocol.KindServer}, ok
 }
 
-// AgentArrived ends an agent's turn to join, because its stream to this server has begun. The caller calls gone when the
-// stream has ended.
+// AgentArrived ends an agent's turn to join, because its stream to this server has begun. The caller calls gone when
+// the stream has ended.
 func (s *Service) AgentArrived(agent uuid.UUID) (gone func()) { return s.joins.arrived(agent) }
 
 // CallingAgent returns the agent that holds a mesh address.

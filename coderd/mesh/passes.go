@@ -13,8 +13,8 @@ import (
 
 const (
 	passPurpose = "mesh pass"
-	// passLifetime only bounds the use of a lost pass: each connection gets a new one, and every use checks that the session
-	// is still valid.
+	// passLifetime only bounds the use of a lost pass: each connection gets a new one, and every use checks that the
+	// session is still valid.
 	passLifetime = 400 * 24 * time.Hour
 )
 
@@ -39,5 +39,7 @@ func (p passes) Redeem(text string) (coordinator.Principal, error) {
 	if err := p.signer.Verify(passPurpose, secret.Token(text), &said); err != nil {
 		return coordinator.Principal{}, err
 	}
-	return coordinator.Principal{Kind: protocol.KindClient, ID: said.Client, Name: said.Name, Subject: said.User, Session: said.Session}, nil
+	return coordinator.Principal{
+		Kind: protocol.KindClient, ID: said.Client, Name: said.Name, Subject: said.User, Session: said.Session,
+	}, nil
 }

@@ -42,11 +42,16 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	found := s.measure(r.Context(), peers, listed)
 	out := sdk.MeshPeersResponse{ServerID: s.opts.ID, Peers: make([]sdk.MeshPeer, len(peers))}
 	for _, l := range s.ServerLinks() {
-		out.ServerLinks = append(out.ServerLinks, sdk.MeshServerLink{ServerID: l.Server, Connected: l.Connected, LatencyMillis: l.LatencyMillis})
+		out.ServerLinks = append(out.ServerLinks, sdk.MeshServerLink{
+			ServerID: l.Server, Connected: l.Connected, LatencyMillis: l.LatencyMillis,
+		})
 	}
 	relayOf := s.relays()
 	for i, p := range peers {
-		shown := sdk.MeshPeer{ID: p.ID, Kind: sdk.PeerKind(p.Kind), Name: p.Name, Path: sdk.PathUnknown, Connected: p.Online, ServerID: cmp.Or(p.Server, s.opts.ID), RelayServerID: relayOf(p.Key)}
+		shown := sdk.MeshPeer{
+			ID: p.ID, Kind: sdk.PeerKind(p.Kind), Name: p.Name, Path: sdk.PathUnknown, Connected: p.Online,
+			ServerID: cmp.Or(p.Server, s.opts.ID), RelayServerID: relayOf(p.Key),
+		}
 		if !p.LastSeen.IsZero() {
 			shown.LastSeen = &p.LastSeen
 		}
@@ -54,7 +59,9 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 			shown.Path, shown.RxBytes, shown.TxBytes, shown.LatencyMillis = shownPath(k.Path), k.Rx, k.Tx, millis(k.Latency)
 		}
 		for _, c := range found.of[p.ID] {
-			shown.Clients = append(shown.Clients, sdk.MeshClient{ID: c.ID, Path: shownPath(c.Path), LatencyMillis: millis(c.Latency), RxBytes: c.Rx, TxBytes: c.Tx})
+			shown.Clients = append(shown.Clients, sdk.MeshClient{
+				ID: c.ID, Path: shownPath(c.Path), LatencyMillis: millis(c.Latency), RxBytes: c.Rx, TxBytes: c.Tx,
+			})
 		}
 		for _, id := range p.Partners {
 			if listed[id] != "" {
@@ -67,8 +74,8 @@ func (s *Service) listPeers(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// visible returns the peers that an actor may see: the servers, its own clients, the agents that it may connect to, and the
-// provisioners that it may list. An owner of the deployment sees all peers.
+// visible returns the peers that an actor may see: the servers, its own clients, the agents that it may connect to, and
+// the provisioners that it may list. An owner of the deployment sees all peers.
 func (s *Service) visible(ctx context.Context, actor rbac.Actor) ([]coordinator.PeerInfo, error) {
 	peers := s.coord.Peers()
 	if actor.Sees(rbac.Mesh, uuid.Nil) {
@@ -139,7 +146,8 @@ func (s *Service) measure(ctx context.Context, peers []coordinator.PeerInfo, lis
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			found.of[p.ID] = slices.DeleteFunc(all, func(c tailnet.PeerStatus) bool { return !isClient(c.ID) || !slices.Contains(p.Partners, c.ID) })
+			found.of[p.ID] = slices.DeleteFunc(all,
+				func(c tailnet.PeerStatus) bool { return !isClient(c.ID) || !slices.Contains(p.Partners, c.ID) })
 		})
 	}
 	for _, p := range s.node.Measure(ctx, func(id uuid.UUID) bool { return listed[id] != "" }) {

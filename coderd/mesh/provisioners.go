@@ -35,7 +35,8 @@ type Provisioner struct {
 	User    uuid.UUID // whose session it sent; zero for other credentials
 	KeyID   uuid.UUID // of the key that it sent; zero for other credentials
 	KeyName string
-	// Organization is whose jobs it takes. Built-in provisioners take those of all organizations; this is then the default one.
+	// Organization is whose jobs it takes. Built-in provisioners take those of all organizations; this is then the
+	// default one.
 	Organization uuid.UUID
 
 	session  string    // id of the session's token
@@ -51,18 +52,19 @@ type ProvisionerKey struct {
 	Organization uuid.UUID
 }
 
-// forgetAfter is how long a daemon that is gone is remembered: until then it may have jobs, which a revocation takes from it.
+// forgetAfter is how long a daemon that is gone is remembered: until then it may have jobs, which a revocation takes
+// from it.
 const forgetAfter = 24 * time.Hour
 
-// builtInPrefix begins the names of every server's own provisioners. Other names must not start with it, because an id is
-// derived from its name.
+// builtInPrefix begins the names of every server's own provisioners. Other names must not start with it, because an id
+// is derived from its name.
 const builtInPrefix = "built-in-"
 
 // BuiltInName returns the full name of one of this process's own provisioners.
 func BuiltInName(name string) string { return builtInPrefix + name }
 
-// provisioner admits a provisioner daemon: one of this process's own, one that knows the pre-shared key or has a named key,
-// or one of a user who may run it.
+// provisioner admits a provisioner daemon: one of this process's own, one that knows the pre-shared key or has a named
+// key, or one of a user who may run it.
 func (s *Service) provisioner(r *http.Request) (coordinator.Principal, error) {
 	p, err := s.identify(r)
 	if err != nil {
@@ -126,8 +128,8 @@ func (s *Service) forget(p Provisioner) {
 	}
 }
 
-// forgetGone removes the entries of daemons that have been gone from all servers for forgetAfter: names may be those of containers, each of which
-// joins once. Called with provisioners locked.
+// forgetGone removes the entries of daemons that have been gone from all servers for forgetAfter: names may be those of
+// containers, each of which joins once. Called with provisioners locked.
 func (s *Service) forgetGone(now time.Time) {
 	for id, p := range s.provisioners.byID {
 		if _, known := s.coord.Lookup(tailnet.Addr(id)); known {
@@ -141,7 +143,9 @@ func (s *Service) forgetGone(now time.Time) {
 
 // identify reads the identity of a daemon, and checks its credential.
 func (s *Service) identify(r *http.Request) (Provisioner, error) {
-	p := Provisioner{Name: r.Header.Get(sdk.ProvisionerNameHeader), instance: r.Header.Get(sdk.ProvisionerInstanceHeader)}
+	p := Provisioner{
+		Name: r.Header.Get(sdk.ProvisionerNameHeader), instance: r.Header.Get(sdk.ProvisionerInstanceHeader),
+	}
 	if len(p.Name) > 64 || strings.ContainsFunc(p.Name, func(c rune) bool { return c < '!' || c > '~' }) {
 		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).
 			WithDetail("Use up to 64 letters, digits and punctuation marks, without spaces.")
@@ -188,10 +192,12 @@ func (s *Service) identify(r *http.Request) (Provisioner, error) {
 		return p, err
 	}
 	if p.Tags["scope"] == "user" && p.Owner == uuid.Nil {
-		return p, fault.New(fault.Invalid, "A provisioner with the tag scope=user joins with its user's session, not with a key")
+		return p, fault.New(fault.Invalid,
+			"A provisioner with the tag scope=user joins with its user's session, not with a key")
 	}
 	if !p.BuiltIn && strings.HasPrefix(p.Name, builtInPrefix) {
-		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).WithDetail("Names that begin with %s are reserved for built-in provisioners.", builtInPrefix)
+		return p, fault.New(fault.Invalid, "The provisioner name %q is invalid", p.Name).
+			WithDetail("Names that begin with %s are reserved for built-in provisioners.", builtInPrefix)
 	}
 	// The id is derived from the name, so that a restarted daemon is the same participant.
 	p.ID = uuid.NewSHA1(p.Organization, []byte(identity+p.Owner.String()+" "+p.Name))
@@ -220,7 +226,8 @@ func (s *Service) checkPSK(psk string) error {
 			WithDetail("Start the server with --provisioner-daemon-psk, or sign in and omit --psk.")
 	}
 	if !same(psk, s.opts.ProvisionerPSK) {
-		return fault.New(fault.Unauthenticated, "The pre-shared key is wrong").WithDetail("It must equal the server's --provisioner-daemon-psk.")
+		return fault.New(fault.Unauthenticated, "The pre-shared key is wrong").
+			WithDetail("It must equal the server's --provisioner-daemon-psk.")
 	}
 	return nil
 }
@@ -237,8 +244,8 @@ func (s *Service) showKey(ctx context.Context, p *Provisioner, key string) error
 	return nil
 }
 
-// showSession handles daemons of signed-in users. All users may run provisioners for themselves; template admins also for the
-// organization.
+// showSession handles daemons of signed-in users. All users may run provisioners for themselves; template admins also
+// for the organization.
 func (s *Service) showSession(r *http.Request, p *Provisioner, organization string) error {
 	actor, err := s.signedIn(r)
 	if err != nil {
@@ -272,8 +279,8 @@ func (s *Service) organization(ctx context.Context, reference string) (uuid.UUID
 	return id, err
 }
 
-// noOrganization is the answer about an organization that does not exist, or that the daemon's user cannot see. A daemon does not
-// try again after it.
+// noOrganization is the answer about an organization that does not exist, or that the daemon's user cannot see. A
+// daemon does not try again after it.
 func noOrganization(reference string) error {
 	return fault.New(fault.Invalid, "The organization %q does not exist, or you do not have access to it", reference)
 }
@@ -285,18 +292,21 @@ func (s *Service) checkOrganization(ctx context.Context, keys uuid.UUID, named s
 	}
 	id, err := s.organization(ctx, named)
 	if err == nil && id != keys || fault.CodeOf(err) == fault.Invalid {
-		return fault.New(fault.Invalid, "The provisioner key does not belong to the organization %q", named).WithDetail("Omit --org: the key decides.")
+		return fault.New(fault.Invalid, "The provisioner key does not belong to the organization %q", named).
+			WithDetail("Omit --org: the key decides.")
 	}
 	return err
 }
 
-// mayRun returns a fault unless the actor may run the provisioner: for themselves if it has an owner, else for its organization.
+// mayRun returns a fault unless the actor may run the provisioner: for themselves if it has an owner, else for its
+// organization.
 func mayRun(actor rbac.Actor, p Provisioner) error {
 	if actor.May(rbac.Create, rbac.Of(rbac.ProvisionerDaemon, p.Owner).In(p.Organization)) == nil {
 		return nil
 	}
 	if p.Owner != uuid.Nil {
-		return fault.New(fault.Forbidden, "This session may not run a provisioner").WithDetail("Sign in with: coder login <url>")
+		return fault.New(fault.Forbidden, "This session may not run a provisioner").
+			WithDetail("Sign in with: coder login <url>")
 	}
 	return fault.New(fault.Forbidden, "You do not have permission to run a provisioner for the organization").
 		WithDetail("Requires the role template-admin or organization-template-admin. For your own workspaces only, use --tag scope=user.")
@@ -361,8 +371,8 @@ func mayReach(actor rbac.Actor, p Provisioner) error {
 	return nil
 }
 
-// KeyDeleted cuts the daemons whose key no longer exists. id is the deleted key; uuid.Nil checks every key in use. It blocks
-// for a few queries.
+// KeyDeleted cuts the daemons whose key no longer exists. id is the deleted key; uuid.Nil checks every key in use. It
+// blocks for a few queries.
 func (s *Service) KeyDeleted(ctx context.Context, id uuid.UUID) error {
 	used := s.which(func(p Provisioner) bool { return p.KeyID != uuid.Nil && (id == uuid.Nil || p.KeyID == id) })
 	if len(used) == 0 {

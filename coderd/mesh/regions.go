@@ -62,9 +62,11 @@ func (s *Service) FollowKeys() *KeyFollower {
 	return f
 }
 
-// Next blocks until keys have changed, or ctx ends, and returns at most limit of them. more reports whether others have changed too. The first
-// call does not block.
-func (f *KeyFollower) Next(ctx context.Context, limit int) (admitted, revoked []tailnet.PublicKey, more bool, err error) {
+// Next blocks until keys have changed, or ctx ends, and returns at most limit of them. more reports whether others have
+// changed too. The first call does not block.
+func (f *KeyFollower) Next(
+	ctx context.Context, limit int,
+) (admitted, revoked []tailnet.PublicKey, more bool, err error) {
 	select {
 	case <-f.wake:
 	case <-ctx.Done():
@@ -94,7 +96,8 @@ func (f *KeyFollower) Close() {
 	delete(f.of.followers, f)
 }
 
-// SetRegions changes the regions of the relay map beside the servers' own, and tells all participants if that differs from before.
+// SetRegions changes the regions of the relay map beside the servers' own, and tells all participants if that differs
+// from before.
 func (s *Service) SetRegions(regions []tailnet.RelayRegion) {
 	s.regions.Lock()
 	same := slices.Equal(s.regions.list, regions)

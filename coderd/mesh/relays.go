@@ -91,8 +91,8 @@ func (s *Service) lendRelay(ctx context.Context, to Replica) {
 	}
 }
 
-// awaitUnfollowed blocks until another server has not followed this one's relay for patience, which is dialBackAfter once it has followed. It
-// fails if ctx ends.
+// awaitUnfollowed blocks until another server has not followed this one's relay for patience, which is dialBackAfter
+// once it has followed. It fails if ctx ends.
 func (s *Service) awaitUnfollowed(ctx context.Context, id uuid.UUID, patience *time.Duration) error {
 	var passed <-chan time.Time // nil while the other server follows
 	for {

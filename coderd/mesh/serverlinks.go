@@ -68,7 +68,8 @@ func (s *Service) relays() func(tailnet.PublicKey) *uuid.UUID {
 	}
 }
 
-// Numbers are what a server reports to Prometheus about its part of the mesh. Sums over all servers count each participant once.
+// Numbers are what a server reports to Prometheus about its part of the mesh. Sums over all servers count each
+// participant once.
 type Numbers struct {
 	Online, Lost     int // participants that are, or were last, connected to this server
 	RelayConnections int

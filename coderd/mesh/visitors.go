@@ -19,8 +19,8 @@ const (
 	sweepEvery = time.Minute
 )
 
-// visitors remembers which users joined as which clients. An agent may report a short connection after its client has left, and
-// the coordinator no longer knows it then. The zero value is ready to use.
+// visitors remembers which users joined as which clients. An agent may report a short connection after its client has
+// left, and the coordinator no longer knows it then. The zero value is ready to use.
 type visitors struct {
 	mu     sync.Mutex
 	byAddr map[netip.Addr]visitor // guarded by mu
@@ -32,8 +32,8 @@ type visitor struct {
 	joined time.Time
 }
 
-// note remembers a client. A client that joins again with the same key keeps its user: another user who sends the key of a client
-// that has left must not take its place.
+// note remembers a client. A client that joins again with the same key keeps its user: another user who sends the key
+// of a client that has left must not take its place.
 func (v *visitors) note(p coordinator.Principal, now time.Time) {
 	addr := tailnet.Addr(p.ID)
 	v.mu.Lock()

@@ -9,12 +9,18 @@ import (
 )
 
 var (
-	participants = prometheus.NewDesc("codermesh_mesh_participants", "Participants of the mesh that are, or were last, connected to this server.", []string{"state"}, nil)
-	serverLinks  = prometheus.NewDesc("codermesh_server_links", "Links of this server to other servers.", []string{"state"}, nil)
-	serverRTT    = prometheus.NewDesc("codermesh_server_link_rtt_seconds", "Latest round trip on this server's link to another server.", []string{"server"}, nil)
-	relayNodes   = prometheus.NewDesc("codermesh_relay_connections", "Nodes that are connected to this server's relay.", nil, nil)
-	relayBytes   = prometheus.NewDesc("codermesh_relay_bytes_total", "Bytes of packets that this server's relay sent to, and received from, its nodes.", []string{"direction"}, nil)
-	relayPackets = prometheus.NewDesc("codermesh_relay_forwarded_packets_total", "Packets between this server's relay and those of other servers.", []string{"direction"}, nil)
+	participants = prometheus.NewDesc("codermesh_mesh_participants",
+		"Participants of the mesh that are, or were last, connected to this server.", []string{"state"}, nil)
+	serverLinks = prometheus.NewDesc("codermesh_server_links", "Links of this server to other servers.",
+		[]string{"state"}, nil)
+	serverRTT = prometheus.NewDesc("codermesh_server_link_rtt_seconds",
+		"Latest round trip on this server's link to another server.", []string{"server"}, nil)
+	relayNodes = prometheus.NewDesc("codermesh_relay_connections", "Nodes that are connected to this server's relay.",
+		nil, nil)
+	relayBytes = prometheus.NewDesc("codermesh_relay_bytes_total",
+		"Bytes of packets that this server's relay sent to, and received from, its nodes.", []string{"direction"}, nil)
+	relayPackets = prometheus.NewDesc("codermesh_relay_forwarded_packets_total",
+		"Packets between this server's relay and those of other servers.", []string{"direction"}, nil)
 )
 
 // MeshNumbers are this server's numbers of the mesh.
@@ -57,7 +63,8 @@ func (m *Mesh) Collect(out chan<- prometheus.Metric) {
 		}
 		up++
 		if l.LatencyMillis > 0 {
-			out <- gauge(serverRTT, (time.Duration(l.LatencyMillis * float64(time.Millisecond))).Seconds(), l.Server.String())
+			out <- gauge(serverRTT, (time.Duration(l.LatencyMillis * float64(time.Millisecond))).Seconds(),
+				l.Server.String())
 		}
 	}
 	out <- gauge(serverLinks, float64(up), "up")

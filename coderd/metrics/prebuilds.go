@@ -33,8 +33,10 @@ func countPrebuilds(ctx context.Context, q *dbsqlc.Queries) (out []prometheus.Me
 		}
 		labels := []string{r.TemplateName, r.PresetName, r.OrganizationName}
 		out = append(out,
-			counter(prebuiltCreated, float64(r.Created), labels...), counter(prebuiltFailed, float64(r.Failed), labels...), counter(prebuiltClaimed, float64(r.Claimed), labels...),
-			gauge(prebuiltDesired, float64(desired), labels...), gauge(prebuiltRunning, float64(r.Running), labels...), gauge(prebuiltEligible, float64(r.Eligible), labels...),
+			counter(prebuiltCreated, float64(r.Created), labels...), counter(prebuiltFailed, float64(r.Failed),
+				labels...), counter(prebuiltClaimed, float64(r.Claimed), labels...),
+			gauge(prebuiltDesired, float64(desired), labels...), gauge(prebuiltRunning, float64(r.Running),
+				labels...), gauge(prebuiltEligible, float64(r.Eligible), labels...),
 			gauge(prebuiltLimited, float64(limited), labels...))
 	}
 	return out, nil

@@ -43,7 +43,9 @@ func (c *Collector) stats(ctx context.Context) (sdk.DeploymentStats, error) {
 		return sdk.DeploymentStats{}, err
 	}
 	now := time.Now()
-	counted := sdk.DeploymentStats{CollectedAt: now, NextUpdateAt: now.Add(freshFor), Workspaces: countWorkspaces(builds)}
+	counted := sdk.DeploymentStats{
+		CollectedAt: now, NextUpdateAt: now.Add(freshFor), Workspaces: countWorkspaces(builds),
+	}
 	c.countUses(agents, &counted)
 	c.counted = counted
 	return c.counted, nil

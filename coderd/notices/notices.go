@@ -1,5 +1,5 @@
-// Package notices serves the licenses of the third parties whose code the programs contain, as these ask for. The build writes them into
-// dist/ (tools/notices). It must not know the services.
+// Package notices serves the licenses of the third parties whose code the programs contain, as these ask for. The build
+// writes them into dist/ (tools/notices). It must not know the services.
 package notices
 
 import (

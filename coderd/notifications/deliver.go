@@ -101,7 +101,9 @@ func (s *Service) drain(ctx context.Context, l *lane) error {
 	return ctx.Err()
 }
 
-func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, method string, limit int32) ([]dbsqlc.ClaimNotificationsRow, uuid.UUID, error) {
+func (s *Service) claim(
+	ctx context.Context, q *dbsqlc.Queries, method string, limit int32,
+) ([]dbsqlc.ClaimNotificationsRow, uuid.UUID, error) {
 	lease := uuid.New()
 	rows, err := q.ClaimNotifications(ctx, dbsqlc.ClaimNotificationsParams{
 		Lease: lease, Seconds: (s.opts.Config.Timeout + leaseMargin).Seconds(), Method: method, MaxRows: limit,
@@ -146,11 +148,15 @@ func (s *Service) attempt(ctx, life context.Context, l *lane, row dbsqlc.ClaimNo
 		_, err := s.opts.DB.ReleaseNotification(store, dbsqlc.ReleaseNotificationParams{ID: row.ID, Lease: lease})
 		return err
 	case !isRefused(err) && int(row.Attempts) < s.opts.Config.MaxAttempts:
-		s.log.WarnContext(ctx, "cannot deliver notification, trying again", "method", l.method, "notification", row.ID, "user", row.UserID, "try", row.Attempts, "err", err)
-		_, err := s.opts.DB.RetryNotification(store, dbsqlc.RetryNotificationParams{ID: row.ID, Lease: lease, Error: reason(err), Seconds: pause(row.Attempts).Seconds()})
+		s.log.WarnContext(ctx, "cannot deliver notification, trying again", "method", l.method, "notification", row.ID,
+			"user", row.UserID, "try", row.Attempts, "err", err)
+		_, err := s.opts.DB.RetryNotification(store, dbsqlc.RetryNotificationParams{
+			ID: row.ID, Lease: lease, Error: reason(err), Seconds: pause(row.Attempts).Seconds(),
+		})
 		return err
 	default:
-		s.log.ErrorContext(ctx, "cannot deliver notification, giving up", "method", l.method, "notification", row.ID, "user", row.UserID, "try", row.Attempts, "err", err)
+		s.log.ErrorContext(ctx, "cannot deliver notification, giving up", "method", l.method, "notification", row.ID,
+			"user", row.UserID, "try", row.Attempts, "err", err)
 		final.Status, final.Error = "failed", reason(err)
 	}
 	if _, err := s.opts.DB.FinishNotification(store, final); err != nil {
@@ -207,7 +213,9 @@ func (s *Service) deliverInbox(ctx context.Context) (n int, err error) {
 					return err
 				}
 			case !isRefused(err) && int(row.Attempts) < s.opts.Config.MaxAttempts:
-				if _, err := q.RetryNotification(ctx, dbsqlc.RetryNotificationParams{ID: row.ID, Lease: lease, Error: reason(err), Seconds: pause(row.Attempts).Seconds()}); err != nil {
+				if _, err := q.RetryNotification(ctx, dbsqlc.RetryNotificationParams{
+					ID: row.ID, Lease: lease, Error: reason(err), Seconds: pause(row.Attempts).Seconds(),
+				}); err != nil {
 					return err
 				}
 				continue

@@ -37,7 +37,8 @@ func (s *Service) sendMail(ctx context.Context, m message) error {
 	text.WriteString("\n-- \n" + footer + preferences + "\n")
 	markup.WriteString("<hr>\n<p><small>" + footer + `<a href="` + html.EscapeString(preferences) + `">` + html.EscapeString(preferences) + "</a></small></p>\n")
 	err := s.opts.Config.Mail.Send(ctx, mail.Message{
-		ID: m.row.ID.String(), To: netmail.Address{Name: m.row.Name, Address: m.row.Email}, Subject: m.Title, Text: text.String(),
+		ID: m.row.ID.String(), To: netmail.Address{Name: m.row.Name, Address: m.row.Email}, Subject: m.Title,
+		Text: text.String(),
 		HTML: page(m.Title, markup.String()), Date: m.row.CreatedAt,
 	})
 	if final, ok := errors.AsType[*mail.Refused](err); ok {
@@ -65,7 +66,9 @@ func (p Passcodes) Send(ctx context.Context, user uuid.UUID, subject, text strin
 	if err != nil {
 		return fmt.Errorf("read user: %w", err)
 	}
-	return p.Mail.Send(ctx, mail.Message{ID: uuid.NewString(), To: netmail.Address{Name: u.Name, Address: u.Email}, Subject: subject, Text: text, Date: time.Now()})
+	return p.Mail.Send(ctx, mail.Message{ID: uuid.NewString(), To: netmail.Address{
+		Name: u.Name, Address: u.Email,
+	}, Subject: subject, Text: text, Date: time.Now()})
 }
 
 // webhookVersion is the version of the payload.
@@ -112,9 +115,11 @@ func (h *hook) send(ctx context.Context, m message) error {
 		links = []Link{}
 	}
 	data, err := json.Marshal(webhookBody{
-		Version: webhookVersion, ID: m.row.ID, Title: m.Title, TitleMarkdown: m.TitleMarkdown, Body: m.Text, BodyMarkdown: m.Markdown,
+		Version: webhookVersion, ID: m.row.ID, Title: m.Title, TitleMarkdown: m.TitleMarkdown, Body: m.Text,
+		BodyMarkdown: m.Markdown,
 		Payload: webhookPayload{
-			Version: webhookVersion, Name: m.of.Name, TemplateID: m.of.ID, UserID: m.row.UserID, UserEmail: m.row.Email, UserName: m.row.Name,
+			Version: webhookVersion, Name: m.of.Name, TemplateID: m.of.ID, UserID: m.row.UserID, UserEmail: m.row.Email,
+			UserName:     m.row.Name,
 			UserUsername: m.row.Username, Actions: links, Labels: m.labels, Targets: m.row.Targets,
 		},
 	})

@@ -39,7 +39,8 @@ func insertInbox(ctx context.Context, q *dbsqlc.Queries, m message) error {
 		return fmt.Errorf("encode actions: %w", err)
 	}
 	return q.InsertInboxNotification(ctx, dbsqlc.InsertInboxNotificationParams{
-		ID: m.row.ID, UserID: m.row.UserID, TemplateID: m.of.ID, Targets: m.row.Targets, Title: m.Title, Content: m.Markdown, ContentPlain: m.Text,
+		ID: m.row.ID, UserID: m.row.UserID, TemplateID: m.of.ID, Targets: m.row.Targets, Title: m.Title,
+		Content: m.Markdown, ContentPlain: m.Text,
 		Icon: m.of.Icon, Actions: actions,
 	})
 }
@@ -99,8 +100,9 @@ func parseFilter(r *http.Request) (filter, error) {
 // json returns a row as clients see it.
 func (f filter) json(row dbsqlc.InboxNotification) (sdk.InboxNotification, error) {
 	out := sdk.InboxNotification{
-		ID: row.ID, UserID: row.UserID, TemplateID: row.TemplateID, Targets: row.Targets, Title: row.Title, Content: row.Content,
-		Icon: row.Icon, ReadAt: row.ReadAt, CreatedAt: row.CreatedAt,
+		ID: row.ID, UserID: row.UserID, TemplateID: row.TemplateID, Targets: row.Targets, Title: row.Title,
+		Content: row.Content,
+		Icon:    row.Icon, ReadAt: row.ReadAt, CreatedAt: row.CreatedAt,
 	}
 	if f.plain {
 		out.Content = row.ContentPlain
@@ -117,11 +119,14 @@ func (s *Service) listInbox(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := dbsqlc.ListInboxParams{UserID: f.user, ReadStatus: f.status, Templates: f.templates, Targets: f.targets, MaxRows: inboxPage}
+	p := dbsqlc.ListInboxParams{
+		UserID: f.user, ReadStatus: f.status, Templates: f.templates, Targets: f.targets, MaxRows: inboxPage,
+	}
 	if text := r.URL.Query().Get("starting_before"); text != "" {
 		id, err := uuid.Parse(text)
 		if err != nil {
-			return fault.New(fault.Invalid, "The request for notifications is invalid.").WithField("starting_before", "must be the UUID of a notification")
+			return fault.New(fault.Invalid, "The request for notifications is invalid.").
+				WithField("starting_before", "must be the UUID of a notification")
 		}
 		row, err := s.row(ctx, f.user, id)
 		if err != nil {
@@ -208,7 +213,8 @@ func (s *Service) markAllRead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// watchInbox sends what comes into the caller's inbox after the stream has begun, which it has when the request is answered.
+// watchInbox sends what comes into the caller's inbox after the stream has begun, which it has when the request is
+// answered.
 func (s *Service) watchInbox(w http.ResponseWriter, r *http.Request) error {
 	f, err := parseFilter(r)
 	if err != nil {
@@ -226,7 +232,9 @@ func (s *Service) watchInbox(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (s *Service) follow(ctx context.Context, f filter, last int64, changed notify.Wake, send func(...httpapi.Event) error) (err error) {
+func (s *Service) follow(
+	ctx context.Context, f filter, last int64, changed notify.Wake, send func(...httpapi.Event) error,
+) (err error) {
 	ticker := time.NewTicker(lookAnyway)
 	defer ticker.Stop()
 	for {
@@ -243,10 +251,13 @@ func (s *Service) follow(ctx context.Context, f filter, last int64, changed noti
 }
 
 // sendAfter sends the notifications that came after the last one, and returns the last one then.
-func (s *Service) sendAfter(ctx context.Context, f filter, last int64, send func(...httpapi.Event) error) (int64, error) {
+func (s *Service) sendAfter(
+	ctx context.Context, f filter, last int64, send func(...httpapi.Event) error,
+) (int64, error) {
 	for {
 		rows, err := s.opts.DB.ListInboxAfter(ctx, dbsqlc.ListInboxAfterParams{
-			UserID: f.user, ReadStatus: f.status, Templates: f.templates, Targets: f.targets, After: last, MaxRows: inboxPage,
+			UserID: f.user, ReadStatus: f.status, Templates: f.templates, Targets: f.targets, After: last,
+			MaxRows: inboxPage,
 		})
 		if err != nil {
 			return last, fmt.Errorf("read inbox: %w", err)

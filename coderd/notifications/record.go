@@ -40,7 +40,8 @@ type Event struct {
 	Suspended bool
 	// Daily, if not empty, makes events of the template with equal texts one event a day (UTC).
 	Daily string
-	// Once, if not empty, makes events of the template with equal texts one event while its message is kept, for at least 7 days.
+	// Once, if not empty, makes events of the template with equal texts one event while its message is kept, for at
+	// least 7 days.
 	Once string
 }
 
@@ -51,8 +52,8 @@ type Recorder struct {
 	external  string
 }
 
-// NewRecorder returns a recorder for a deployment with an inbox or not, that can use the available external methods, and uses external
-// for events without a method of their own. external may be empty.
+// NewRecorder returns a recorder for a deployment with an inbox or not, that can use the available external methods,
+// and uses external for events without a method of their own. external may be empty.
 func NewRecorder(inbox bool, available []string, external string) *Recorder {
 	r := &Recorder{methods: []string{"external"}, available: append([]string{}, available...), external: external}
 	if inbox {
@@ -81,9 +82,12 @@ func (r *Recorder) record(ctx context.Context, q *dbsqlc.Queries, e Event) (int6
 		return 0, fmt.Errorf("encode labels: %w", err)
 	}
 	p := dbsqlc.RecordNotificationParams{
-		TemplateID: e.Template.ID, Labels: data, Targets: list(e.Targets), Available: r.available, External: r.external, Methods: r.methods,
-		Suspended: e.Suspended, Users: list(e.To), Roles: append([]string{}, e.Roles...), OrganizationID: e.Organization,
-		OrganizationRoles: append([]string{}, e.OrganizationRoles...), Excluded: list(e.Except), Optional: e.Template.Optional,
+		TemplateID: e.Template.ID, Labels: data, Targets: list(e.Targets), Available: r.available, External: r.external,
+		Methods:   r.methods,
+		Suspended: e.Suspended, Users: list(e.To), Roles: append([]string{}, e.Roles...),
+		OrganizationID:    e.Organization,
+		OrganizationRoles: append([]string{}, e.OrganizationRoles...), Excluded: list(e.Except),
+		Optional: e.Template.Optional,
 	}
 	if e.Daily != "" {
 		p.Dedupe = e.Template.ID.String() + " " + time.Now().UTC().Format(time.DateOnly) + " " + e.Daily

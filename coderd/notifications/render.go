@@ -53,7 +53,8 @@ func render(t Template, labels map[string]string, accessURL *url.URL) Rendered {
 		}
 		text, mark, markup = append(text, p.String()), append(mark, m.String()), append(markup, "<p>"+h.String()+"</p>")
 	}
-	out.Text, out.Markdown, out.HTML = strings.Join(text, "\n\n"), strings.Join(mark, "\n\n"), strings.Join(markup, "\n")
+	out.Text, out.Markdown, out.HTML = strings.Join(text, "\n\n"), strings.Join(mark, "\n\n"), strings.Join(markup,
+		"\n")
 	for _, a := range t.Actions {
 		path := expand(a.Path, value(url.PathEscape))
 		out.Links = append(out.Links, Link{Label: a.Label, URL: strings.TrimSuffix(accessURL.String(), "/") + path})
@@ -119,8 +120,8 @@ func htmlText(text string) string {
 	return strings.ReplaceAll(html.EscapeString(visible(text)), "\n", "<br>\n")
 }
 
-// markdown escapes text for Markdown (CommonMark), in which every punctuation character can be escaped. Line breaks stay, and what would
-// begin a block after one does not.
+// markdown escapes text for Markdown (CommonMark), in which every punctuation character can be escaped. Line breaks
+// stay, and what would begin a block after one does not.
 func markdown(text string) string {
 	var b strings.Builder
 	for i, line := range strings.Split(visible(text), "\n") {

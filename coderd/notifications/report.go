@@ -23,7 +23,8 @@ const (
 	maxReported = 5
 )
 
-// reports reports the failed builds of the last week at the start and then within about an hour after each week's end, until Stop.
+// reports reports the failed builds of the last week at the start and then within about an hour after each week's end,
+// until Stop.
 func (s *Service) reports() {
 	for wait := time.Minute + rand.N(time.Minute); ; wait = reportEvery/2 + rand.N(reportEvery) {
 		select {
@@ -37,8 +38,8 @@ func (s *Service) reports() {
 	}
 }
 
-// Report tells the administrators of each template which builds failed in the last week (from Monday to Sunday, UTC) before now. Every
-// server does so; of one week, each administrator is told once.
+// Report tells the administrators of each template which builds failed in the last week (from Monday to Sunday, UTC)
+// before now. Every server does so; of one week, each administrator is told once.
 func (s *Service) Report(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -89,8 +90,9 @@ func reportOf(rows []dbsqlc.ListFailedBuildsRow, week, to time.Time) Event {
 	t := rows[0]
 	return Event{
 		Template: WorkspaceBuildsFailedReport, Targets: []uuid.UUID{t.TemplateID, t.OrganizationID},
-		Roles: []string{rbac.RoleTemplateAdmin}, Organization: t.OrganizationID, OrganizationRoles: []string{rbac.RoleOrganizationTemplateAdmin},
-		Once: t.TemplateID.String() + " " + week.Format(time.DateOnly),
+		Roles: []string{rbac.RoleTemplateAdmin}, Organization: t.OrganizationID,
+		OrganizationRoles: []string{rbac.RoleOrganizationTemplateAdmin},
+		Once:              t.TemplateID.String() + " " + week.Format(time.DateOnly),
 		Labels: map[string]string{
 			"template": t.TemplateName, "failed": strconv.FormatInt(failed, 10), "total": strconv.FormatInt(total, 10),
 			"from": week.Format(time.DateOnly), "to": to.AddDate(0, 0, -1).Format(time.DateOnly), "versions": most(versions), "workspaces": most(workspaces),
@@ -106,7 +108,8 @@ func most(counts map[string]int64) string {
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b)) })
+	slices.SortFunc(names,
+		func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b)) })
 	shown := names[:min(len(names), maxReported)]
 	var parts []string
 	for _, name := range shown {

@@ -32,8 +32,8 @@ const (
 type Config struct {
 	// NoInbox turns the inbox off.
 	NoInbox bool
-	// Method is the external method of events that have none of their own: smtp or webhook. Empty means smtp. It is not used unless it is
-	// configured.
+	// Method is the external method of events that have none of their own: smtp or webhook. Empty means smtp. It is not
+	// used unless it is configured.
 	Method string
 	// Mail sends mail. Nil: smtp is not available.
 	Mail Mail
@@ -51,7 +51,8 @@ func (c Config) Check() error {
 	case c.Method != "" && c.Method != MethodSMTP && c.Method != MethodWebhook:
 		return fault.New(fault.Invalid, "--notifications-method %q must be smtp or webhook", c.Method)
 	case c.Method == MethodWebhook && c.Webhook == nil:
-		return fault.New(fault.Invalid, "--notifications-method is webhook, and --notifications-webhook-endpoint is missing")
+		return fault.New(fault.Invalid,
+			"--notifications-method is webhook, and --notifications-webhook-endpoint is missing")
 	case c.MaxAttempts < 0:
 		return fault.New(fault.Invalid, "--notifications-max-send-attempts cannot be %d", c.MaxAttempts)
 	case c.Timeout < 0:
@@ -136,7 +137,9 @@ func New(opts Options) *Service {
 	}
 	if c := opts.Config; c.Webhook != nil {
 		hook := newHook(c.Webhook)
-		s.lanes = append(s.lanes, &lane{method: MethodWebhook, wake: notify.NewWake(), send: hook.send, close: hook.client.Close})
+		s.lanes = append(s.lanes, &lane{
+			method: MethodWebhook, wake: notify.NewWake(), send: hook.send, close: hook.client.Close,
+		})
 	}
 	return s
 }
@@ -154,8 +157,8 @@ func (s *Service) Start() {
 	s.running.Go(s.reports)
 }
 
-// Stop ends streams and deliveries, and waits for the deliveries: those that have begun get a moment. It is idempotent, and works before
-// Start.
+// Stop ends streams and deliveries, and waits for the deliveries: those that have begun get a moment. It is idempotent,
+// and works before Start.
 func (s *Service) Stop() {
 	s.stop()
 	if s.cancel != nil {
@@ -178,7 +181,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"/dispatch-methods", rbac.SignedIn, s.dispatchMethods)
 	mux.Handle("GET "+v2+"/templates/system", rbac.SignedIn, s.systemTemplates)
 	mux.Handle("GET "+v2+"/templates/custom", rbac.SignedIn, s.customTemplates)
-	mux.Handle("PUT "+v2+"/templates/{template}/method", manage, s.putMethod, audit.On(audit.Write, audit.NotificationTemplate))
+	mux.Handle("PUT "+v2+"/templates/{template}/method", manage, s.putMethod,
+		audit.On(audit.Write, audit.NotificationTemplate))
 	mux.Handle("POST "+v2+"/test", manage, s.test, audit.Exempt("it only sends a test to the caller"))
 	mux.Handle("POST "+v2+"/custom", rbac.SignedIn, s.custom, audit.Exempt("it only sends a message to the caller"))
 
@@ -186,12 +190,15 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	read, update := rbac.Needs(rbac.Read, rbac.Notification), rbac.Needs(rbac.Update, rbac.Notification)
 	mux.Handle("GET "+v2+"/inbox", read, s.listInbox)
 	mux.Handle("GET "+v2+"/inbox/watch", read, s.watchInbox)
-	mux.Handle("PUT "+v2+"/inbox/{notification}/read-status", update, s.putReadStatus, audit.Exempt("whether the caller has read a notification concerns only them"))
-	mux.Handle("PUT "+v2+"/inbox/mark-all-as-read", update, s.markAllRead, audit.Exempt("whether the caller has read a notification concerns only them"))
+	mux.Handle("PUT "+v2+"/inbox/{notification}/read-status", update, s.putReadStatus,
+		audit.Exempt("whether the caller has read a notification concerns only them"))
+	mux.Handle("PUT "+v2+"/inbox/mark-all-as-read", update, s.markAllRead,
+		audit.Exempt("whether the caller has read a notification concerns only them"))
 
 	const preferences = "/api/v2/users/{user}/notifications/preferences"
 	mux.Handle("GET "+preferences, rbac.Needs(rbac.Read, rbac.User), s.getPreferences)
-	mux.Handle("PUT "+preferences, rbac.Needs(rbac.Update, rbac.User), s.putPreferences, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+preferences, rbac.Needs(rbac.Update, rbac.User), s.putPreferences,
+		audit.On(audit.Write, audit.User))
 }
 
 // own returns the caller, who may do the action to their own notifications: a token can be limited to less.

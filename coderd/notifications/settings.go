@@ -49,7 +49,8 @@ func (s *Service) putSettings(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		before := req.NotifierPaused == (n == 0)
-		return audit.Record(ctx, q, audit.Entry{Name: "notifications", Diff: audit.Diff{}.Field("notifier_paused", before, req.NotifierPaused)})
+		return audit.Record(ctx, q,
+			audit.Entry{Name: "notifications", Diff: audit.Diff{}.Field("notifier_paused", before, req.NotifierPaused)})
 	})
 	if err != nil {
 		return fmt.Errorf("store notification settings: %w", err)
@@ -58,7 +59,9 @@ func (s *Service) putSettings(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) dispatchMethods(w http.ResponseWriter, _ *http.Request) error {
-	return httpapi.Write(w, http.StatusOK, sdk.NotificationMethodsResponse{Available: s.opts.Config.available(), Default: s.opts.Config.external()})
+	return httpapi.Write(w, http.StatusOK, sdk.NotificationMethodsResponse{
+		Available: s.opts.Config.available(), Default: s.opts.Config.external(),
+	})
 }
 
 func (s *Service) systemTemplates(w http.ResponseWriter, r *http.Request) error {
@@ -85,7 +88,9 @@ func (s *Service) writeTemplates(w http.ResponseWriter, r *http.Request, custom 
 		}
 		links := []Link{}
 		for _, a := range t.Actions {
-			links = append(links, Link{Label: a.Label, URL: strings.TrimSuffix(s.opts.AccessURL.String(), "/") + a.Path})
+			links = append(links, Link{
+				Label: a.Label, URL: strings.TrimSuffix(s.opts.AccessURL.String(), "/") + a.Path,
+			})
 		}
 		actions, err := json.Marshal(links)
 		if err != nil {
@@ -96,7 +101,8 @@ func (s *Service) writeTemplates(w http.ResponseWriter, r *http.Request, custom 
 			kind = "custom"
 		}
 		out = append(out, sdk.NotificationTemplate{
-			ID: t.ID, Name: t.Name, TitleTemplate: t.Title, BodyTemplate: t.Body, Actions: string(actions), Group: t.Group, Method: methods[t.ID],
+			ID: t.ID, Name: t.Name, TitleTemplate: t.Title, BodyTemplate: t.Body, Actions: string(actions),
+			Group: t.Group, Method: methods[t.ID],
 			Kind: kind, EnabledByDefault: !t.Optional, Required: t.Always,
 		})
 	}
@@ -114,7 +120,8 @@ func (s *Service) putMethod(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if available := s.opts.Config.available(); req.Method != "" && !slices.Contains(available, req.Method) {
-		f := fault.New(fault.Invalid, "The method %q is not available.", shorten(req.Method, 64)).WithField("method", "must be empty or a configured method: smtp or webhook")
+		f := fault.New(fault.Invalid, "The method %q is not available.", shorten(req.Method, 64)).WithField("method",
+			"must be empty or a configured method: smtp or webhook")
 		return f.WithDetail("The server is configured for: %s.", strings.Join(append(available, "the inbox"), ", "))
 	}
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -130,7 +137,8 @@ func (s *Service) putMethod(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.Entry{ID: t.ID, Name: t.Name, Diff: audit.Diff{}.Field("method", before, req.Method)})
+		return audit.Record(ctx, q,
+			audit.Entry{ID: t.ID, Name: t.Name, Diff: audit.Diff{}.Field("method", before, req.Method)})
 	})
 	if err != nil {
 		return fmt.Errorf("store method: %w", err)
@@ -172,7 +180,8 @@ func (s *Service) sendSelf(w http.ResponseWriter, r *http.Request, e Event) erro
 		return fmt.Errorf("read notification settings: %w", err)
 	}
 	if paused {
-		return fault.New(fault.Conflict, "Notifications are paused.").WithDetail("An administrator can resume them with: coder notifications resume")
+		return fault.New(fault.Conflict, "Notifications are paused.").
+			WithDetail("An administrator can resume them with: coder notifications resume")
 	}
 	e.To = []uuid.UUID{httpapi.ActorFrom(ctx).UserID}
 	n, err := s.opts.Recorder.record(ctx, s.opts.DB.Queries, e)
@@ -202,7 +211,9 @@ func (s *Service) writePreferences(w http.ResponseWriter, r *http.Request, user 
 	}
 	out := sdk.List[sdk.NotificationPreference]{}
 	for _, row := range rows {
-		out = append(out, sdk.NotificationPreference{ID: row.TemplateID, Disabled: row.Disabled, UpdatedAt: row.UpdatedAt})
+		out = append(out, sdk.NotificationPreference{
+			ID: row.TemplateID, Disabled: row.Disabled, UpdatedAt: row.UpdatedAt,
+		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
@@ -234,7 +245,9 @@ func (s *Service) putPreferences(w http.ResponseWriter, r *http.Request) error {
 			}
 			i := slices.IndexFunc(rows, func(row dbsqlc.NotificationPreference) bool { return row.TemplateID == t.ID })
 			before := i >= 0 && rows[i].Disabled || i < 0 && t.Optional
-			if err := q.SetNotificationPreference(ctx, dbsqlc.SetNotificationPreferenceParams{UserID: user.ID, TemplateID: t.ID, Disabled: now}); err != nil {
+			if err := q.SetNotificationPreference(ctx, dbsqlc.SetNotificationPreferenceParams{
+				UserID: user.ID, TemplateID: t.ID, Disabled: now,
+			}); err != nil {
 				return err
 			}
 			entry.Diff = entry.Diff.Field("disabled notification: "+t.Name, before, now)

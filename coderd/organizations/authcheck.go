@@ -31,7 +31,8 @@ func (s *Service) authCheck(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(req.Checks) > maxChecks {
-		return fault.New(fault.Invalid, "There are too many checks.").WithField("checks", fmt.Sprintf("must be at most %d", maxChecks))
+		return fault.New(fault.Invalid, "There are too many checks.").
+			WithField("checks", fmt.Sprintf("must be at most %d", maxChecks))
 	}
 	lookups := 0
 	out := make(sdk.AuthorizationResponse, len(req.Checks))
@@ -39,7 +40,8 @@ func (s *Service) authCheck(w http.ResponseWriter, r *http.Request) error {
 		c := req.Checks[key]
 		if c.Object.ResourceID != "" {
 			if lookups++; lookups > maxLookups {
-				return fault.New(fault.Invalid, "There are too many checks of single objects.").WithField("checks", fmt.Sprintf("must name at most %d objects by resource_id", maxLookups))
+				return fault.New(fault.Invalid, "There are too many checks of single objects.").
+					WithField("checks", fmt.Sprintf("must name at most %d objects by resource_id", maxLookups))
 			}
 		}
 		ok, err := s.check(r.Context(), httpapi.ActorFrom(r.Context()).Current(), c)
@@ -99,7 +101,9 @@ func meaning(resource, action string) (means, error) {
 }
 
 // object returns what a question is about. The fault is NotFound if the object does not exist.
-func (s *Service) object(ctx context.Context, actor rbac.Actor, given sdk.AuthorizationObject, resource rbac.Resource) (o rbac.Object, err error) {
+func (s *Service) object(
+	ctx context.Context, actor rbac.Actor, given sdk.AuthorizationObject, resource rbac.Resource,
+) (o rbac.Object, err error) {
 	o = rbac.Of(resource, uuid.Nil)
 	parse := func(field, text string) (id uuid.UUID) {
 		if text == "" || err != nil {
@@ -148,5 +152,6 @@ func (s *Service) object(ctx context.Context, actor rbac.Actor, given sdk.Author
 		}
 		return o.In(org), nil
 	}
-	return o, fault.New(fault.Invalid, "resource_id cannot be used with %s: give owner_id and organization_id.", cmp.Or(given.ResourceType, "this type"))
+	return o, fault.New(fault.Invalid, "resource_id cannot be used with %s: give owner_id and organization_id.",
+		cmp.Or(given.ResourceType, "this type"))
 }

@@ -23,8 +23,8 @@ import (
 // invitationLifetime is how long an invitation can be accepted.
 const invitationLifetime = 30 * 24 * time.Hour
 
-// invite asks a user to become a member, and answers 202: the administrators of an organization cannot make users members against their
-// will, because they could then start workspaces in the members' names.
+// invite asks a user to become a member, and answers 202: the administrators of an organization cannot make users
+// members against their will, because they could then start workspaces in the members' names.
 func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Organization, user dbsqlc.User) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	var invitation dbsqlc.OrganizationInvitation
@@ -38,7 +38,9 @@ func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Orga
 		if err := q.EndInvitations(ctx, dbsqlc.EndInvitationsParams{OrganizationID: org.ID}); err != nil {
 			return fmt.Errorf("delete expired invitations: %w", err)
 		}
-		_, err = q.GetOrganizationMember(ctx, dbsqlc.GetOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+		_, err = q.GetOrganizationMember(ctx, dbsqlc.GetOrganizationMemberParams{
+			OrganizationID: org.ID, UserID: user.ID,
+		})
 		switch {
 		case err == nil:
 			return alreadyMember(user, org)
@@ -46,10 +48,12 @@ func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Orga
 			return err
 		}
 		invitation, err = q.InviteToOrganization(ctx, dbsqlc.InviteToOrganizationParams{
-			OrganizationID: org.ID, UserID: user.ID, InvitedBy: actor.UserID, ExpiresAt: time.Now().Add(invitationLifetime),
+			OrganizationID: org.ID, UserID: user.ID, InvitedBy: actor.UserID,
+			ExpiresAt: time.Now().Add(invitationLifetime),
 		})
 		if database.IsNotFound(err) {
-			return fault.New(fault.Conflict, "%s is already invited to %s.", user.Username, org.Name).WithDetail("They become a member when they accept the invitation.")
+			return fault.New(fault.Conflict, "%s is already invited to %s.", user.Username, org.Name).
+				WithDetail("They become a member when they accept the invitation.")
 		}
 		if err != nil {
 			return err
@@ -59,7 +63,10 @@ func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Orga
 		}
 		return s.notifications.Record(ctx, q, notifications.Event{
 			Template: notifications.OrganizationInvitation, To: []uuid.UUID{user.ID}, Targets: []uuid.UUID{org.ID},
-			Labels: map[string]string{"organization": org.Name, "initiator": actor.Username, "expires": invitation.ExpiresAt.UTC().Format(time.DateOnly)},
+			Labels: map[string]string{
+				"organization": org.Name, "initiator": actor.Username,
+				"expires": invitation.ExpiresAt.UTC().Format(time.DateOnly),
+			},
 		})
 	})
 	if err != nil {
@@ -69,10 +76,12 @@ func (s *Service) invite(w http.ResponseWriter, r *http.Request, org dbsqlc.Orga
 	return httpapi.Write(w, http.StatusAccepted, sdk.InvitedResponse{
 		Response: sdk.Response{
 			Message: fmt.Sprintf("%s is invited to %s, and becomes a member by accepting.", user.Username, org.Name),
-			Detail:  fmt.Sprintf("They accept in the dashboard or with: coder organizations invitations accept %s", shell.POSIX(org.Name)),
+			Detail: fmt.Sprintf("They accept in the dashboard or with: coder organizations invitations accept %s",
+				shell.POSIX(org.Name)),
 		},
 		Invitation: toInvitation(dbsqlc.ListInvitationsRow{
-			OrganizationInvitation: invitation, Organization: org, Username: user.Username, Name: user.Name, Inviter: actor.Username,
+			OrganizationInvitation: invitation, Organization: org, Username: user.Username, Name: user.Name,
+			Inviter: actor.Username,
 		}),
 	})
 }
@@ -91,7 +100,8 @@ func ofInvitation(action audit.Action, org dbsqlc.Organization, user dbsqlc.User
 func toInvitation(row dbsqlc.ListInvitationsRow) sdk.OrganizationInvitation {
 	i, o := row.OrganizationInvitation, row.Organization
 	return sdk.OrganizationInvitation{
-		OrganizationID: o.ID, OrganizationName: o.Name, OrganizationDisplayName: o.DisplayName, UserID: i.UserID, Username: row.Username, Name: row.Name,
+		OrganizationID: o.ID, OrganizationName: o.Name, OrganizationDisplayName: o.DisplayName, UserID: i.UserID,
+		Username: row.Username, Name: row.Name,
 		InvitedBy: row.Inviter, CreatedAt: i.CreatedAt, ExpiresAt: i.ExpiresAt,
 	}
 }
@@ -129,7 +139,9 @@ func (s *Service) withdrawInvitation(w http.ResponseWriter, r *http.Request) err
 		return notInvited(err)
 	}
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if _, err := q.TakeInvitation(ctx, dbsqlc.TakeInvitationParams{OrganizationID: org.ID, UserID: user.ID}); err != nil {
+		if _, err := q.TakeInvitation(ctx, dbsqlc.TakeInvitationParams{
+			OrganizationID: org.ID, UserID: user.ID,
+		}); err != nil {
 			return lookup.Fault(err, rbac.OrganizationInvitation, "take invitation")
 		}
 		return audit.Record(ctx, q, ofInvitation(audit.Delete, org, user, "open", "withdrawn"))
@@ -158,7 +170,8 @@ func (s *Service) listOwnInvitations(w http.ResponseWriter, r *http.Request) err
 	return s.writeInvitations(w, r, dbsqlc.ListInvitationsParams{UserID: &user.ID})
 }
 
-// answerInvitation serves the invited user's answer. Only the invited user can answer, and not with a workspace's token.
+// answerInvitation serves the invited user's answer. Only the invited user can answer, and not with a workspace's
+// token.
 func (s *Service) answerInvitation(accept bool) httpapi.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		user, err := s.users.Target(r, rbac.Update, rbac.OrganizationInvitation)
@@ -172,7 +185,9 @@ func (s *Service) answerInvitation(accept bool) httpapi.HandlerFunc {
 		}
 		var m dbsqlc.OrganizationMember
 		err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-			invitation, err := q.TakeInvitation(ctx, dbsqlc.TakeInvitationParams{OrganizationID: org.ID, UserID: user.ID})
+			invitation, err := q.TakeInvitation(ctx, dbsqlc.TakeInvitationParams{
+				OrganizationID: org.ID, UserID: user.ID,
+			})
 			if err != nil {
 				return lookup.Fault(err, rbac.OrganizationInvitation, "take invitation")
 			}
@@ -187,8 +202,9 @@ func (s *Service) answerInvitation(accept bool) httpapi.HandlerFunc {
 				return err
 			}
 			return s.notifications.Record(ctx, q, notifications.Event{
-				Template: notifications.OrganizationInvitationAnswered, To: []uuid.UUID{invitation.InvitedBy}, Targets: []uuid.UUID{org.ID},
-				Labels: map[string]string{"organization": org.Name, "account": user.Username, "answer": answer},
+				Template: notifications.OrganizationInvitationAnswered, To: []uuid.UUID{invitation.InvitedBy},
+				Targets: []uuid.UUID{org.ID},
+				Labels:  map[string]string{"organization": org.Name, "account": user.Username, "answer": answer},
 			})
 		})
 		if err != nil {
@@ -205,14 +221,17 @@ func (s *Service) answerInvitation(accept bool) httpapi.HandlerFunc {
 }
 
 // addTo makes a user a member, and records it.
-func addTo(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization, user dbsqlc.User) (dbsqlc.OrganizationMember, error) {
+func addTo(
+	ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization, user dbsqlc.User,
+) (dbsqlc.OrganizationMember, error) {
 	if _, err := q.HoldUser(ctx, user.ID); err != nil {
 		return dbsqlc.OrganizationMember{}, lookup.Fault(err, rbac.User, "hold user")
 	}
 	if _, err := q.HoldOrganization(ctx, org.ID); err != nil {
 		return dbsqlc.OrganizationMember{}, lookup.Fault(err, rbac.Organization, "hold organization")
 	}
-	m, err := q.InsertOrganizationMember(ctx, dbsqlc.InsertOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID, Roles: []string{}})
+	m, err := q.InsertOrganizationMember(ctx,
+		dbsqlc.InsertOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID, Roles: []string{}})
 	if database.IsNotFound(err) {
 		return m, alreadyMember(user, org)
 	}

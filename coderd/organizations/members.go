@@ -33,7 +33,9 @@ func (s *Service) listMembers(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
 	out := sdk.List[sdk.OrganizationMember]{}
 	for offset := int32(0); ; offset += maxPage {
-		rows, err := s.db.ListOrganizationMembers(r.Context(), dbsqlc.ListOrganizationMembersParams{OrganizationID: org.ID, PageLimit: maxPage, PageOffset: offset})
+		rows, err := s.db.ListOrganizationMembers(r.Context(), dbsqlc.ListOrganizationMembersParams{
+			OrganizationID: org.ID, PageLimit: maxPage, PageOffset: offset,
+		})
 		if err != nil {
 			return fmt.Errorf("list members: %w", err)
 		}
@@ -49,7 +51,9 @@ func (s *Service) listMembers(w http.ResponseWriter, r *http.Request) error {
 // page reads limit, offset and search, and one page of members.
 func (s *Service) page(r *http.Request, org uuid.UUID, active bool) ([]dbsqlc.ListOrganizationMembersRow, int, error) {
 	after, err := httpapi.AfterID(r, func(id uuid.UUID) (bool, error) {
-		_, err := s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{OrganizationID: org, UserID: id})
+		_, err := s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{
+			OrganizationID: org, UserID: id,
+		})
 		if database.IsNotFound(err) {
 			return false, nil
 		}
@@ -73,7 +77,9 @@ func (s *Service) page(r *http.Request, org uuid.UUID, active bool) ([]dbsqlc.Li
 	if err != nil {
 		return nil, 0, err
 	}
-	p := dbsqlc.ListOrganizationMembersParams{OrganizationID: org, Active: active, Search: terms["name"] + terms["search"] + terms[""]}
+	p := dbsqlc.ListOrganizationMembersParams{
+		OrganizationID: org, Active: active, Search: terms["name"] + terms["search"] + terms[""],
+	}
 	page := httpapi.Page{Limit: int32(limit), Offset: int32(offset), After: after}
 	rows, count, err := httpapi.Paged(page, func(page httpapi.Page) ([]dbsqlc.ListOrganizationMembersRow, error) {
 		p.PageLimit, p.PageOffset, p.AfterID = page.Limit, page.Offset, page.After
@@ -128,14 +134,18 @@ func (s *Service) availableUsers(w http.ResponseWriter, r *http.Request) error {
 }
 
 // member returns the member in the path if the actor may perform the action on members.
-func (s *Service) member(r *http.Request, action rbac.Action) (org dbsqlc.Organization, user dbsqlc.User, m dbsqlc.OrganizationMember, err error) {
+func (s *Service) member(
+	r *http.Request, action rbac.Action,
+) (org dbsqlc.Organization, user dbsqlc.User, m dbsqlc.OrganizationMember, err error) {
 	if org, err = s.organization(r, action, rbac.OrganizationMember); err != nil {
 		return org, user, m, err
 	}
 	if user, err = s.users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user")); err != nil {
 		return org, user, m, notMember(err)
 	}
-	m, err = s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+	m, err = s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{
+		OrganizationID: org.ID, UserID: user.ID,
+	})
 	if err != nil {
 		err = lookup.Fault(err, rbac.OrganizationMember, "read member")
 	}
@@ -158,8 +168,8 @@ func (s *Service) getMember(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, toMember(httpapi.ActorFrom(r.Context()), user, m))
 }
 
-// addMember makes a user a member, at the word of who administers all users. Administrators of one organization invite every user whose
-// name or id they know.
+// addMember makes a user a member, at the word of who administers all users. Administrators of one organization invite
+// every user whose name or id they know.
 func (s *Service) addMember(w http.ResponseWriter, r *http.Request) error {
 	org, err := s.organization(r, rbac.Create, rbac.OrganizationMember)
 	if err != nil {
@@ -194,14 +204,18 @@ func (s *Service) removeMember(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		m, err := q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+		m, err := q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{
+			OrganizationID: org.ID, UserID: user.ID,
+		})
 		if err != nil {
 			return lookup.Fault(err, rbac.OrganizationMember, "lock member")
 		}
 		if err := lookup.MayGive(ctx, q, actor, org.ID, m.Roles, "roles"); err != nil {
 			return err
 		}
-		n, err := q.CountMemberWorkspaces(ctx, dbsqlc.CountMemberWorkspacesParams{OrganizationID: org.ID, OwnerID: user.ID})
+		n, err := q.CountMemberWorkspaces(ctx, dbsqlc.CountMemberWorkspacesParams{
+			OrganizationID: org.ID, OwnerID: user.ID,
+		})
 		if err != nil {
 			return err
 		}
@@ -209,11 +223,15 @@ func (s *Service) removeMember(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Conflict, "%s still owns %s in %s.", user.Username, counted(n, "workspace"), org.Name).
 				WithDetail("Delete what they own first. Its data will be lost.")
 		}
-		groups, err := q.ListMemberGroupNames(ctx, dbsqlc.ListMemberGroupNamesParams{OrganizationID: org.ID, UserID: user.ID})
+		groups, err := q.ListMemberGroupNames(ctx, dbsqlc.ListMemberGroupNamesParams{
+			OrganizationID: org.ID, UserID: user.ID,
+		})
 		if err != nil {
 			return err
 		}
-		if err := q.DeleteOrganizationMember(ctx, dbsqlc.DeleteOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID}); err != nil {
+		if err := q.DeleteOrganizationMember(ctx, dbsqlc.DeleteOrganizationMemberParams{
+			OrganizationID: org.ID, UserID: user.ID,
+		}); err != nil {
 			return err
 		}
 		entry := audit.OfMember(user, m, dbsqlc.OrganizationMember{})
@@ -241,7 +259,8 @@ func (s *Service) setMemberRoles(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	if user.ID == actor.UserID {
-		return fault.New(fault.Invalid, "You cannot change your own roles in an organization.").WithDetail("Another administrator can.")
+		return fault.New(fault.Invalid, "You cannot change your own roles in an organization.").
+			WithDetail("Another administrator can.")
 	}
 	roles := []string{}
 	for _, role := range req.Roles {
@@ -250,12 +269,15 @@ func (s *Service) setMemberRoles(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if len(roles) > maxRoles {
-		return fault.New(fault.Invalid, "The roles cannot be assigned.").WithField("roles", fmt.Sprintf("must be at most %d", maxRoles))
+		return fault.New(fault.Invalid, "The roles cannot be assigned.").
+			WithField("roles", fmt.Sprintf("must be at most %d", maxRoles))
 	}
 	slices.Sort(roles)
 	var m dbsqlc.OrganizationMember
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		before, err := q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID})
+		before, err := q.LockOrganizationMember(ctx, dbsqlc.LockOrganizationMemberParams{
+			OrganizationID: org.ID, UserID: user.ID,
+		})
 		if err != nil {
 			return lookup.Fault(err, rbac.OrganizationMember, "lock member")
 		}
@@ -266,7 +288,9 @@ func (s *Service) setMemberRoles(w http.ResponseWriter, r *http.Request) error {
 		if err := lookup.MayGive(ctx, q, actor, org.ID, changed, "roles"); err != nil {
 			return err
 		}
-		m, err = q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{OrganizationID: org.ID, UserID: user.ID, Roles: roles})
+		m, err = q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{
+			OrganizationID: org.ID, UserID: user.ID, Roles: roles,
+		})
 		if err != nil {
 			return err
 		}
@@ -275,13 +299,15 @@ func (s *Service) setMemberRoles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("change a member's roles: %w", err)
 	}
-	s.log.Info("member's roles changed", "user", actor.Username, "organization", org.Name, "member", user.Username, "roles", strings.Join(roles, ","))
+	s.log.Info("member's roles changed", "user", actor.Username, "organization", org.Name, "member", user.Username,
+		"roles", strings.Join(roles, ","))
 	return httpapi.Write(w, http.StatusOK, toMember(actor, user, m))
 }
 
 func toMember(actor rbac.Actor, u dbsqlc.User, m dbsqlc.OrganizationMember) sdk.OrganizationMember {
 	out := sdk.OrganizationMember{
-		UserID: u.ID, OrganizationID: m.OrganizationID, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Username: u.Username, Name: u.Name,
+		UserID: u.ID, OrganizationID: m.OrganizationID, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		Username: u.Username, Name: u.Name,
 		UserCreatedAt: u.CreatedAt, UserUpdatedAt: u.UpdatedAt, Roles: sdk.List[sdk.Role]{},
 	}
 	for _, name := range m.Roles {

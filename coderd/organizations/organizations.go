@@ -1,8 +1,10 @@
-// Package organizations owns organizations, their members and their roles, and answers what the caller may do (authcheck). It
-// knows no template, workspace, provisioner or mesh: it only counts what still belongs to an organization.
+// Package organizations owns organizations, their members and their roles, and answers what the caller may do
+// (authcheck). It knows no template, workspace, provisioner or mesh: it only counts what still belongs to an
+// organization.
 //
-// Users cannot grant more than they have: who creates, changes or assigns a role must hold each of its powers in the organization. The
-// database announces removed members and changed roles, and servers then cut what these users have open.
+// Users cannot grant more than they have: who creates, changes or assigns a role must hold each of its powers in the
+// organization. The database announces removed members and changed roles, and servers then cut what these users have
+// open.
 package organizations
 
 import (
@@ -61,42 +63,59 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	)
 	needs := rbac.Needs
 	mux.Handle("GET "+all, needs(rbac.Read, rbac.Organization), s.list)
-	mux.Handle("POST "+all, needs(rbac.Create, rbac.Organization), s.create, audit.On(audit.Create, audit.Organization), httpapi.Creates("organizations/{created}"))
+	mux.Handle("POST "+all, needs(rbac.Create, rbac.Organization), s.create, audit.On(audit.Create, audit.Organization),
+		httpapi.Creates("organizations/{created}"))
 	mux.Handle("GET "+one, needs(rbac.Read, rbac.Organization), s.get)
 	mux.Handle("PATCH "+one, needs(rbac.Update, rbac.Organization), s.update, audit.On(audit.Write, audit.Organization))
-	mux.Handle("DELETE "+one, needs(rbac.Delete, rbac.Organization), s.remove, audit.On(audit.Delete, audit.Organization))
+	mux.Handle("DELETE "+one, needs(rbac.Delete, rbac.Organization), s.remove,
+		audit.On(audit.Delete, audit.Organization))
 	mux.Handle("GET "+v2+"users/{user}/organizations", needs(rbac.Read, rbac.User), s.ofUser)
 	mux.Handle("GET "+v2+"users/{user}/organizations/{organization}", needs(rbac.Read, rbac.User), s.oneOfUser)
 
 	mux.Handle("GET "+one+"/settings/workspace-sharing", needs(rbac.Read, rbac.Organization), s.workspaceSharing)
-	mux.Handle("PATCH "+one+"/settings/workspace-sharing", needs(rbac.Update, rbac.Organization), s.setWorkspaceSharing, audit.On(audit.Write, audit.Organization))
+	mux.Handle("PATCH "+one+"/settings/workspace-sharing", needs(rbac.Update, rbac.Organization), s.setWorkspaceSharing,
+		audit.On(audit.Write, audit.Organization))
 
 	mux.Handle("GET "+one+"/members", needs(rbac.Read, rbac.OrganizationMember), s.listMembers)
 	mux.Handle("GET "+one+"/paginated-members", needs(rbac.Read, rbac.OrganizationMember), s.pageMembers)
 	mux.Handle("GET "+one+"/members/{user}", needs(rbac.Read, rbac.OrganizationMember), s.getMember)
-	mux.Handle("POST "+one+"/members/{user}", needs(rbac.Create, rbac.OrganizationMember), s.addMember, audit.On(audit.Create, audit.OrganizationMember))
-	mux.Handle("DELETE "+one+"/members/{user}", needs(rbac.Delete, rbac.OrganizationMember), s.removeMember, audit.On(audit.Delete, audit.OrganizationMember))
-	mux.Handle("PUT "+one+"/members/{user}/roles", needs(rbac.Update, rbac.OrganizationMember), s.setMemberRoles, audit.On(audit.Write, audit.OrganizationMember))
-	mux.Handle("GET "+one+"/members/{user}/workspaces/available-users", needs(rbac.Create, rbac.Workspace), s.availableUsers)
+	mux.Handle("POST "+one+"/members/{user}", needs(rbac.Create, rbac.OrganizationMember), s.addMember,
+		audit.On(audit.Create, audit.OrganizationMember))
+	mux.Handle("DELETE "+one+"/members/{user}", needs(rbac.Delete, rbac.OrganizationMember), s.removeMember,
+		audit.On(audit.Delete, audit.OrganizationMember))
+	mux.Handle("PUT "+one+"/members/{user}/roles", needs(rbac.Update, rbac.OrganizationMember), s.setMemberRoles,
+		audit.On(audit.Write, audit.OrganizationMember))
+	mux.Handle("GET "+one+"/members/{user}/workspaces/available-users", needs(rbac.Create, rbac.Workspace),
+		s.availableUsers)
 
 	// Who may add members may invite, and withdraws invitations; only the invited user answers them.
 	mux.Handle("GET "+one+"/invitations", needs(rbac.Create, rbac.OrganizationMember), s.listInvitations)
-	mux.Handle("DELETE "+one+"/invitations/{user}", needs(rbac.Create, rbac.OrganizationMember), s.withdrawInvitation, audit.On(audit.Delete, audit.OrganizationInvitation))
-	mux.Handle("GET "+v2+"users/{user}/invitations", needs(rbac.Read, rbac.OrganizationInvitation), s.listOwnInvitations)
-	mux.Handle("POST "+v2+"users/{user}/invitations/{organization}/accept", needs(rbac.Update, rbac.OrganizationInvitation), s.answerInvitation(true), audit.On(audit.Write, audit.OrganizationInvitation))
-	mux.Handle("POST "+v2+"users/{user}/invitations/{organization}/decline", needs(rbac.Update, rbac.OrganizationInvitation), s.answerInvitation(false), audit.On(audit.Write, audit.OrganizationInvitation))
+	mux.Handle("DELETE "+one+"/invitations/{user}", needs(rbac.Create, rbac.OrganizationMember), s.withdrawInvitation,
+		audit.On(audit.Delete, audit.OrganizationInvitation))
+	mux.Handle("GET "+v2+"users/{user}/invitations", needs(rbac.Read, rbac.OrganizationInvitation),
+		s.listOwnInvitations)
+	mux.Handle("POST "+v2+"users/{user}/invitations/{organization}/accept", needs(rbac.Update,
+		rbac.OrganizationInvitation), s.answerInvitation(true), audit.On(audit.Write, audit.OrganizationInvitation))
+	mux.Handle("POST "+v2+"users/{user}/invitations/{organization}/decline", needs(rbac.Update,
+		rbac.OrganizationInvitation), s.answerInvitation(false), audit.On(audit.Write, audit.OrganizationInvitation))
 
 	mux.Handle("GET "+one+"/members/roles", needs(rbac.Read, rbac.OrganizationRole), s.listRoles)
-	mux.Handle("POST "+one+"/members/roles", needs(rbac.Create, rbac.OrganizationRole), s.createRole, audit.On(audit.Create, audit.CustomRole))
-	mux.Handle("PUT "+one+"/members/roles", needs(rbac.Update, rbac.OrganizationRole), s.updateRole, audit.On(audit.Write, audit.CustomRole))
-	mux.Handle("PATCH "+one+"/members/roles", needs(rbac.Update, rbac.OrganizationRole), s.updateRole, audit.On(audit.Write, audit.CustomRole))
-	mux.Handle("DELETE "+one+"/members/roles/{name}", needs(rbac.Delete, rbac.OrganizationRole), s.removeRole, audit.On(audit.Delete, audit.CustomRole))
+	mux.Handle("POST "+one+"/members/roles", needs(rbac.Create, rbac.OrganizationRole), s.createRole,
+		audit.On(audit.Create, audit.CustomRole))
+	mux.Handle("PUT "+one+"/members/roles", needs(rbac.Update, rbac.OrganizationRole), s.updateRole,
+		audit.On(audit.Write, audit.CustomRole))
+	mux.Handle("PATCH "+one+"/members/roles", needs(rbac.Update, rbac.OrganizationRole), s.updateRole,
+		audit.On(audit.Write, audit.CustomRole))
+	mux.Handle("DELETE "+one+"/members/roles/{name}", needs(rbac.Delete, rbac.OrganizationRole), s.removeRole,
+		audit.On(audit.Delete, audit.CustomRole))
 
 	mux.Handle("POST "+v2+"authcheck", rbac.SignedIn, s.authCheck, audit.Exempt("it only asks what the caller may do"))
 }
 
 // organization returns the organization in the path if the actor may perform the action on the resource there.
-func (s *Service) organization(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.Organization, error) {
+func (s *Service) organization(
+	r *http.Request, action rbac.Action, resource rbac.Resource,
+) (dbsqlc.Organization, error) {
 	actor := httpapi.ActorFrom(r.Context())
 	org, err := lookup.Organization(r, s.db.Queries, actor)
 	if err != nil {
@@ -107,7 +126,9 @@ func (s *Service) organization(r *http.Request, action rbac.Action, resource rba
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	seen := httpapi.ActorFrom(r.Context()).Extent(rbac.Organization)
-	rows, err := s.db.ListOrganizations(r.Context(), dbsqlc.ListOrganizationsParams{AllOfThem: seen.All, Ids: seen.Organizations})
+	rows, err := s.db.ListOrganizations(r.Context(), dbsqlc.ListOrganizationsParams{
+		AllOfThem: seen.All, Ids: seen.Organizations,
+	})
 	if err != nil {
 		return fmt.Errorf("list organizations: %w", err)
 	}
@@ -120,7 +141,9 @@ func (s *Service) ofUser(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	seen := httpapi.ActorFrom(r.Context()).Extent(rbac.Organization)
-	rows, err := s.db.ListUserOrganizations(r.Context(), dbsqlc.ListUserOrganizationsParams{UserID: user.ID, AllOfThem: seen.All, Ids: seen.Organizations})
+	rows, err := s.db.ListUserOrganizations(r.Context(), dbsqlc.ListUserOrganizationsParams{
+		UserID: user.ID, AllOfThem: seen.All, Ids: seen.Organizations,
+	})
 	if err != nil {
 		return fmt.Errorf("list a user's organizations: %w", err)
 	}
@@ -136,7 +159,9 @@ func (s *Service) oneOfUser(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{OrganizationID: org.ID, UserID: user.ID}); err != nil {
+	if _, err := s.db.GetOrganizationMember(r.Context(), dbsqlc.GetOrganizationMemberParams{
+		OrganizationID: org.ID, UserID: user.ID,
+	}); err != nil {
 		return lookup.Fault(err, rbac.Organization, "read membership")
 	}
 	return httpapi.Write(w, http.StatusOK, toJSON(org))
@@ -160,7 +185,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := dbsqlc.InsertOrganizationParams{
-		ID: uuid.New(), Name: req.Name, DisplayName: cmp.Or(strings.TrimSpace(req.DisplayName), req.Name), Description: req.Description, Icon: req.Icon,
+		ID: uuid.New(), Name: req.Name, DisplayName: cmp.Or(strings.TrimSpace(req.DisplayName), req.Name),
+		Description: req.Description, Icon: req.Icon,
 	}
 	if err := check(p.Name, p.DisplayName, p.Description, p.Icon); err != nil {
 		return err
@@ -177,7 +203,9 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.OfMember(dbsqlc.User{ID: actor.UserID, Username: actor.Username}, dbsqlc.OrganizationMember{}, m))
+		return audit.Record(ctx, q, audit.OfMember(dbsqlc.User{
+			ID: actor.UserID, Username: actor.Username,
+		}, dbsqlc.OrganizationMember{}, m))
 	})
 	if err != nil {
 		return taken(err)
@@ -202,7 +230,8 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 			return lookup.Fault(err, rbac.Organization, "lock organization")
 		}
 		p := dbsqlc.UpdateOrganizationParams{
-			ID: now.ID, Name: cmp.Or(req.Name, now.Name), DisplayName: cmp.Or(strings.TrimSpace(req.DisplayName), now.DisplayName),
+			ID: now.ID, Name: cmp.Or(req.Name, now.Name),
+			DisplayName: cmp.Or(strings.TrimSpace(req.DisplayName), now.DisplayName),
 			Description: now.Description, Icon: now.Icon,
 		}
 		if req.Description != nil {
@@ -236,7 +265,8 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if org.IsDefault {
-		return fault.New(fault.Conflict, "The default organization cannot be deleted.").WithDetail("New users join it. You can rename it.")
+		return fault.New(fault.Conflict, "The default organization cannot be deleted.").
+			WithDetail("New users join it. You can rename it.")
 	}
 	ctx := r.Context()
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
@@ -259,7 +289,9 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("delete organization: %w", err)
 	}
 	s.log.Info("organization deleted", "user", httpapi.ActorFrom(ctx).Username, "organization", org.Name)
-	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: fmt.Sprintf("The organization %s has been deleted.", org.Name)})
+	return httpapi.Write(w, http.StatusOK, sdk.Response{
+		Message: fmt.Sprintf("The organization %s has been deleted.", org.Name),
+	})
 }
 
 // unused returns a fault that lists what still belongs to an organization.
@@ -280,7 +312,8 @@ func unused(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization) err
 	if len(left) == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "The organization %s is still in use: %s.", org.Name, strings.Join(left, ", ")).WithDetail("Delete these first.")
+	return fault.New(fault.Conflict, "The organization %s is still in use: %s.", org.Name, strings.Join(left, ", ")).
+		WithDetail("Delete these first.")
 }
 
 // counted returns "1 workspace" or "2 workspaces".

@@ -53,12 +53,15 @@ func toRole(r dbsqlc.OrganizationRole) sdk.DetailedRole {
 
 func detailed(org uuid.UUID, name, display string, powers []rbac.Power) sdk.DetailedRole {
 	return sdk.DetailedRole{
-		Name: name, OrganizationID: org.String(), DisplayName: cmp.Or(display, users.Role(name).DisplayName), OrganizationPermissions: permissionsOf(powers),
+		Name: name, OrganizationID: org.String(), DisplayName: cmp.Or(display, users.Role(name).DisplayName),
+		OrganizationPermissions: permissionsOf(powers),
 	}
 }
 
 // role reads and checks the custom role in the request. The actor must hold all its powers.
-func (s *Service) role(w http.ResponseWriter, r *http.Request, org uuid.UUID) (name, display string, powers []rbac.Power, err error) {
+func (s *Service) role(
+	w http.ResponseWriter, r *http.Request, org uuid.UUID,
+) (name, display string, powers []rbac.Power, err error) {
 	var req sdk.CustomRoleRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return "", "", nil, err
@@ -113,14 +116,17 @@ func (s *Service) createRole(w http.ResponseWriter, r *http.Request) error {
 		if _, err := q.HoldOrganization(ctx, org.ID); err != nil {
 			return lookup.Fault(err, rbac.Organization, "hold organization")
 		}
-		role, err = q.InsertOrganizationRole(ctx, dbsqlc.InsertOrganizationRoleParams{OrganizationID: org.ID, Name: name, DisplayName: display, Powers: powers})
+		role, err = q.InsertOrganizationRole(ctx, dbsqlc.InsertOrganizationRoleParams{
+			OrganizationID: org.ID, Name: name, DisplayName: display, Powers: powers,
+		})
 		if err != nil {
 			return err
 		}
 		return audit.Record(ctx, q, audit.OfCustomRole(dbsqlc.OrganizationRole{}, role))
 	})
 	if database.IsUniqueViolation(err, "") {
-		return fault.New(fault.Conflict, "The organization already has a role named %q.", name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "The organization already has a role named %q.", name).
+			WithField("name", "is taken")
 	}
 	if err != nil {
 		return fmt.Errorf("store role: %w", err)
@@ -149,7 +155,9 @@ func (s *Service) updateRole(w http.ResponseWriter, r *http.Request) error {
 		if err := holdsAll(actor, org.ID, old.Powers); err != nil {
 			return err
 		}
-		role, err = q.UpdateOrganizationRole(ctx, dbsqlc.UpdateOrganizationRoleParams{OrganizationID: org.ID, Name: name, DisplayName: display, Powers: powers})
+		role, err = q.UpdateOrganizationRole(ctx, dbsqlc.UpdateOrganizationRoleParams{
+			OrganizationID: org.ID, Name: name, DisplayName: display, Powers: powers,
+		})
 		if err != nil {
 			return err
 		}
@@ -182,7 +190,9 @@ func (s *Service) removeRole(w http.ResponseWriter, r *http.Request) error {
 		if err := unassign(ctx, q, org.ID, name); err != nil {
 			return err
 		}
-		if err := q.DeleteOrganizationRole(ctx, dbsqlc.DeleteOrganizationRoleParams{OrganizationID: org.ID, Name: name}); err != nil {
+		if err := q.DeleteOrganizationRole(ctx, dbsqlc.DeleteOrganizationRoleParams{
+			OrganizationID: org.ID, Name: name,
+		}); err != nil {
 			return err
 		}
 		return audit.Record(ctx, q, audit.OfCustomRole(old, dbsqlc.OrganizationRole{}))
@@ -204,7 +214,9 @@ func unassign(ctx context.Context, q *dbsqlc.Queries, org uuid.UUID, role string
 	for _, row := range rows {
 		before := row.OrganizationMember
 		roles := slices.DeleteFunc(slices.Clone(before.Roles), func(r string) bool { return r == role })
-		after, err := q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{OrganizationID: org, UserID: row.User.ID, Roles: roles})
+		after, err := q.UpdateOrganizationMemberRoles(ctx, dbsqlc.UpdateOrganizationMemberRolesParams{
+			OrganizationID: org, UserID: row.User.ID, Roles: roles,
+		})
 		if err != nil {
 			return err
 		}
@@ -259,7 +271,8 @@ func permissionsOf(powers []rbac.Power) sdk.List[sdk.Permission] {
 	out := sdk.List[sdk.Permission]{}
 	for resource, actions := range words {
 		for action, means := range actions {
-			if !private(means) && !slices.ContainsFunc(means, func(p rbac.Power) bool { return !slices.Contains(powers, p) }) {
+			if !private(means) &&
+				!slices.ContainsFunc(means, func(p rbac.Power) bool { return !slices.Contains(powers, p) }) {
 				out = append(out, sdk.Permission{ResourceType: resource, Action: action})
 			}
 		}

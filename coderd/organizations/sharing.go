@@ -24,8 +24,8 @@ func (s *Service) workspaceSharing(w http.ResponseWriter, r *http.Request) error
 	return httpapi.Write(w, http.StatusOK, sdk.WorkspaceSharingSettings{SharingDisabled: org.SharingDisabled})
 }
 
-// setWorkspaceSharing switches the sharing of workspaces and ports off or on. Once it is off, nothing is shared: what was shared before is
-// withdrawn in the same transaction, and does not come back.
+// setWorkspaceSharing switches the sharing of workspaces and ports off or on. Once it is off, nothing is shared: what
+// was shared before is withdrawn in the same transaction, and does not come back.
 func (s *Service) setWorkspaceSharing(w http.ResponseWriter, r *http.Request) error {
 	org, err := s.organization(r, rbac.Update, rbac.Organization)
 	if err != nil {
@@ -42,7 +42,9 @@ func (s *Service) setWorkspaceSharing(w http.ResponseWriter, r *http.Request) er
 		if err != nil {
 			return lookup.Fault(err, rbac.Organization, "lock organization")
 		}
-		if org, err = q.SetOrganizationSharing(ctx, dbsqlc.SetOrganizationSharingParams{ID: org.ID, SharingDisabled: req.SharingDisabled}); err != nil {
+		if org, err = q.SetOrganizationSharing(ctx, dbsqlc.SetOrganizationSharingParams{
+			ID: org.ID, SharingDisabled: req.SharingDisabled,
+		}); err != nil {
 			return err
 		}
 		if org.SharingDisabled {
@@ -63,8 +65,8 @@ func (s *Service) setWorkspaceSharing(w http.ResponseWriter, r *http.Request) er
 	return httpapi.Write(w, http.StatusOK, req)
 }
 
-// withdraw ends the sharing of an organization's workspaces and their ports, and returns their number. Once the transaction commits, every
-// server ends what users opened with it.
+// withdraw ends the sharing of an organization's workspaces and their ports, and returns their number. Once the
+// transaction commits, every server ends what users opened with it.
 func withdraw(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization) (int, error) {
 	workspaces, err := q.ListSharedWorkspaces(ctx, org.ID)
 	if err != nil {
@@ -74,12 +76,15 @@ func withdraw(ctx context.Context, q *dbsqlc.Queries, org dbsqlc.Organization) (
 		if err := q.DeletePortShares(ctx, ws.ID); err != nil {
 			return 0, fmt.Errorf("end sharing of ports: %w", err)
 		}
-		after, err := q.UpdateWorkspaceSharing(ctx, dbsqlc.UpdateWorkspaceSharingParams{ID: ws.ID, Sharing: rbac.Sharing{}})
+		after, err := q.UpdateWorkspaceSharing(ctx,
+			dbsqlc.UpdateWorkspaceSharingParams{ID: ws.ID, Sharing: rbac.Sharing{}})
 		if err != nil {
 			return 0, fmt.Errorf("end sharing of a workspace: %w", err)
 		}
 		former := slices.Collect(maps.Keys(ws.Sharing))
-		if err := q.AnnounceUnsharedWorkspace(ctx, dbsqlc.AnnounceUnsharedWorkspaceParams{WorkspaceID: ws.ID, Former: former}); err != nil {
+		if err := q.AnnounceUnsharedWorkspace(ctx, dbsqlc.AnnounceUnsharedWorkspaceParams{
+			WorkspaceID: ws.ID, Former: former,
+		}); err != nil {
 			return 0, fmt.Errorf("announce withdrawn access: %w", err)
 		}
 		if err := q.AnnounceWorkspace(ctx, ws.ID); err != nil {

@@ -16,8 +16,8 @@ func power(action rbac.Action, resources ...rbac.Resource) (out means) {
 	return out
 }
 
-// words are the clients' words for what custom roles can contain: kind of object, action, and the powers that it means. It is the one
-// place that relates them to the permission table.
+// words are the clients' words for what custom roles can contain: kind of object, action, and the powers that it means.
+// It is the one place that relates them to the permission table.
 var words = map[string]map[string]means{
 	"template": {
 		"create": power(rbac.Create, rbac.Template, rbac.TemplateVersion),

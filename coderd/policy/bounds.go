@@ -18,7 +18,8 @@ const (
 	MaxRequirement MaxSource = "requirement"
 )
 
-// leeway is how long before a required stop a workspace may start without being stopped by it: the next required stop counts.
+// leeway is how long before a required stop a workspace may start without being stopped by it: the next required stop
+// counts.
 const leeway = time.Hour
 
 // minNotice is the least time that a new rule leaves to a workspace that runs already.
@@ -62,14 +63,15 @@ func (f Facts) max(started, since time.Time) (*time.Time, MaxSource) {
 		}
 		at, from = &end, MaxLifetime
 	}
-	if next := f.Quiet.required(since.Add(leeway), f.Template.AutostopDays, f.Template.AutostopWeeks); !next.IsZero() && (at == nil || next.Before(*at)) {
+	if next := f.Quiet.required(since.Add(leeway), f.Template.AutostopDays, f.Template.AutostopWeeks); !next.IsZero() &&
+		(at == nil || next.Before(*at)) {
 		at, from = &next, MaxRequirement
 	}
 	return at, from
 }
 
-// Rebound returns new bounds and a new deadline for a running workspace if the rules have changed since its bounds were computed. A new
-// rule never stops a workspace before it could be announced.
+// Rebound returns new bounds and a new deadline for a running workspace if the rules have changed since its bounds were
+// computed. A new rule never stops a workspace before it could be announced.
 func (f Facts) Rebound(now time.Time) (b Bounds, deadline *time.Time, changed bool) {
 	if !f.Build.Running() || f.Build.RulesAt != nil && f.Build.RulesAt.Equal(f.RulesAt) {
 		return Bounds{}, nil, false

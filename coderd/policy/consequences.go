@@ -63,7 +63,8 @@ func (c Consequence) Past(at time.Time) string {
 	return fmt.Sprintf("%s %s because %s.", c.past, on(at, c.in), c.Because)
 }
 
-// Consequences returns what happens to the workspace if nothing changes, the earliest first. While a build is active there is none.
+// Consequences returns what happens to the workspace if nothing changes, the earliest first. While a build is active
+// there is none.
 func (f Facts) Consequences(now time.Time) []Consequence {
 	b := f.Build
 	if !b.Status.Ended() {
@@ -101,7 +102,8 @@ func (f Facts) Consequences(now time.Time) []Consequence {
 	return out
 }
 
-// NextLook returns when to decide again: when the next consequence is due or is to be announced, and after a day at the latest.
+// NextLook returns when to decide again: when the next consequence is due or is to be announced, and after a day at the
+// latest.
 func NextLook(consequences []Consequence, now time.Time) time.Time {
 	next := now.Add(24 * time.Hour)
 	for _, c := range consequences {
@@ -138,8 +140,9 @@ func (f Facts) stop() *Consequence {
 	f.Build.Deadline = &starts.deadline
 	b.Deadline = &starts.deadline
 	c := &Consequence{
-		Action: sdk.ScheduledStop, At: f.notBefore(*b.Deadline), look: starts.first, Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop,
-		verb: "Stops", past: "Stopped", Because: f.whyStop(),
+		Action: sdk.ScheduledStop, At: f.notBefore(*b.Deadline), look: starts.first, Transition: sdk.TransitionStop,
+		Reason: sdk.ReasonAutostop,
+		verb:   "Stops", past: "Stopped", Because: f.whyStop(),
 	}
 	if f.Template.Notify > 0 {
 		c.AnnounceAt = b.Deadline.Add(-f.Template.Notify)
@@ -189,9 +192,11 @@ func (f Facts) cleanUp() *Consequence {
 		return nil
 	}
 	return &Consequence{
-		Action: sdk.ScheduledStop, At: f.notBefore(f.Build.EndedAt.Add(f.Template.FailureTTL)), Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop,
+		Action: sdk.ScheduledStop, At: f.notBefore(f.Build.EndedAt.Add(f.Template.FailureTTL)),
+		Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop,
 		verb: "Stops", past: "Stopped",
-		Because: fmt.Sprintf("its start failed and the template stops failed workspaces after %s", duration(f.Template.FailureTTL)),
+		Because: fmt.Sprintf("its start failed and the template stops failed workspaces after %s",
+			duration(f.Template.FailureTTL)),
 	}
 }
 
@@ -201,8 +206,9 @@ func (f Facts) stopAgain() *Consequence {
 		return nil
 	}
 	return &Consequence{
-		Action: sdk.ScheduledStop, At: f.notBefore(f.Build.EndedAt), Transition: sdk.TransitionStop, Reason: sdk.ReasonAutostop,
-		verb: "Stops again", past: "Stopped again", Because: "the last automatic stop failed",
+		Action: sdk.ScheduledStop, At: f.notBefore(f.Build.EndedAt), Transition: sdk.TransitionStop,
+		Reason: sdk.ReasonAutostop,
+		verb:   "Stops again", past: "Stopped again", Because: "the last automatic stop failed",
 	}
 }
 
@@ -211,7 +217,10 @@ func (f Facts) start(now time.Time) *Consequence {
 	if f.Workspace.Schedule == "" || !f.Build.is(sdk.TransitionStop, sdk.JobSucceeded) {
 		return nil
 	}
-	c := &Consequence{Action: sdk.ScheduledStart, Transition: sdk.TransitionStart, Reason: sdk.ReasonAutostart, verb: "Starts", past: "Started"}
+	c := &Consequence{
+		Action: sdk.ScheduledStart, Transition: sdk.TransitionStart, Reason: sdk.ReasonAutostart, verb: "Starts",
+		past: "Started",
+	}
 	never := func(why string) *Consequence {
 		c.verb, c.Because = "Does not start automatically", why
 		return c
@@ -242,8 +251,10 @@ func (f Facts) dormancy(in *time.Location) *Consequence {
 		return nil
 	}
 	c := &Consequence{
-		Action: sdk.ScheduledDormancy, At: f.Workspace.LastUsed.Add(f.Template.Dormant), verb: "Becomes dormant", past: "Became dormant", advice: "Use it to prevent that.",
-		Because: fmt.Sprintf("it was last used %s and the template's limit is %s", on(f.Workspace.LastUsed, in), duration(f.Template.Dormant)),
+		Action: sdk.ScheduledDormancy, At: f.Workspace.LastUsed.Add(f.Template.Dormant), verb: "Becomes dormant",
+		past: "Became dormant", advice: "Use it to prevent that.",
+		Because: fmt.Sprintf("it was last used %s and the template's limit is %s", on(f.Workspace.LastUsed, in),
+			duration(f.Template.Dormant)),
 	}
 	if f.Build.Running() {
 		c.Transition, c.Reason = sdk.TransitionStop, sdk.ReasonDormancy
@@ -259,8 +270,9 @@ func (f Facts) dormantStop() *Consequence {
 		return nil
 	}
 	return &Consequence{
-		Action: sdk.ScheduledStop, At: f.notBefore(*f.Workspace.DormantAt), Transition: sdk.TransitionStop, Reason: sdk.ReasonDormancy,
-		verb: "Stops", past: "Stopped", Because: "it is dormant",
+		Action: sdk.ScheduledStop, At: f.notBefore(*f.Workspace.DormantAt), Transition: sdk.TransitionStop,
+		Reason: sdk.ReasonDormancy,
+		verb:   "Stops", past: "Stopped", Because: "it is dormant",
 	}
 }
 
@@ -271,8 +283,10 @@ func (f Facts) deletion(in *time.Location) *Consequence {
 		return nil
 	}
 	return &Consequence{
-		Action: sdk.ScheduledDelete, At: f.notBefore(*at), Transition: sdk.TransitionDelete, Reason: sdk.ReasonAutoDelete,
-		AnnounceAt: at.Add(-min(deletionLead, f.Template.Delete/2)), verb: "Is deleted", past: "Deleted", advice: "Wake it to keep it.",
+		Action: sdk.ScheduledDelete, At: f.notBefore(*at), Transition: sdk.TransitionDelete,
+		Reason:     sdk.ReasonAutoDelete,
+		AnnounceAt: at.Add(-min(deletionLead, f.Template.Delete/2)), verb: "Is deleted", past: "Deleted",
+		advice: "Wake it to keep it.",
 		Because: fmt.Sprintf("it became dormant %s and the template deletes dormant workspaces after %s",
 			on(*f.Workspace.DormantAt, in), duration(f.Template.Delete)),
 	}

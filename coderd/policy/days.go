@@ -30,7 +30,8 @@ next:
 				continue next
 			}
 		}
-		return 0, fault.New(fault.Invalid, "%q is not a day of the week.", name).WithField(field, fmt.Sprintf("%q is not a day of the week, such as monday", name))
+		return 0, fault.New(fault.Invalid, "%q is not a day of the week.", name).
+			WithField(field, fmt.Sprintf("%q is not a day of the week, such as monday", name))
 	}
 	return days, nil
 }

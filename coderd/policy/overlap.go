@@ -2,10 +2,12 @@ package policy
 
 import "time"
 
-// Scheduled starts and stops may overlap. A scheduled start that comes while the workspace runs counts as a start: from then on the workspace runs
-// for its time to live again, within its maximum. One that comes while an automatic stop is made, or that the maximum cut short, follows the stop.
+// Scheduled starts and stops may overlap. A scheduled start that comes while the workspace runs counts as a start: from
+// then on the workspace runs for its time to live again, within its maximum. One that comes while an automatic stop is
+// made, or that the maximum cut short, follows the stop.
 
-// maxOverlap is how many scheduled starts of one run are looked at: more than a week of a daily schedule, after which it repeats.
+// maxOverlap is how many scheduled starts of one run are looked at: more than a week of a daily schedule, after which
+// it repeats.
 const maxOverlap = 16
 
 // overlap is what the scheduled starts that come during a run do to its deadline.
@@ -15,7 +17,8 @@ type overlap struct {
 	endless  bool      // each deadline comes after another start
 }
 
-// startsInRun returns how the scheduled starts until a time move the deadline of a running workspace that has one. Nil means all that follow.
+// startsInRun returns how the scheduled starts until a time move the deadline of a running workspace that has one. Nil
+// means all that follow.
 func (f Facts) startsInRun(until *time.Time) overlap {
 	b := f.Build
 	o := overlap{deadline: *b.Deadline}
@@ -40,7 +43,8 @@ func (f Facts) startsInRun(until *time.Time) overlap {
 	return o
 }
 
-// Counted returns the deadline of a running workspace if a scheduled start has moved it by now. It must be stored before anything else is decided.
+// Counted returns the deadline of a running workspace if a scheduled start has moved it by now. It must be stored
+// before anything else is decided.
 func (f Facts) Counted(now time.Time) (deadline *time.Time, changed bool) {
 	if !f.Build.Running() || f.Build.Deadline == nil {
 		return nil, false
@@ -49,7 +53,8 @@ func (f Facts) Counted(now time.Time) (deadline *time.Time, changed bool) {
 	return &o.deadline, !o.first.IsZero()
 }
 
-// WillStop returns when a running workspace with a deadline stops, as far as is known; zero for not before its next scheduled starts.
+// WillStop returns when a running workspace with a deadline stops, as far as is known; zero for not before its next
+// scheduled starts.
 func (f Facts) WillStop() time.Time {
 	o := f.startsInRun(nil)
 	if o.endless {
@@ -69,7 +74,8 @@ func (f Facts) countsFromSchedule() bool {
 	return at.After(f.runSince()) && schedule.NextOn(at.Add(-time.Nanosecond), f.Template.AutostartDays).Equal(at)
 }
 
-// StartsSince returns the Build.StartsSince of an automatic stop that is made for the present build; nil if no start follows such a stop.
+// StartsSince returns the Build.StartsSince of an automatic stop that is made for the present build; nil if no start
+// follows such a stop.
 func (f Facts) StartsSince() *time.Time {
 	b := f.Build
 	if !b.Running() {
@@ -107,7 +113,8 @@ func (f Facts) startsSince(now time.Time) time.Time {
 	return since
 }
 
-// runSince returns the time from which scheduled starts count for a running workspace: since it started, or since a user set its deadline.
+// runSince returns the time from which scheduled starts count for a running workspace: since it started, or since a
+// user set its deadline.
 func (f Facts) runSince() time.Time {
 	if f.Build.ExtendedAt == nil {
 		return f.Build.EndedAt
@@ -117,7 +124,8 @@ func (f Facts) runSince() time.Time {
 
 // autostart returns the schedule, if it may start the workspace.
 func (f Facts) autostart() (Schedule, bool) {
-	if f.Workspace.Schedule == "" || f.Workspace.OwnerSuspended || f.Workspace.DormantAt != nil || !f.Template.AllowAutostart {
+	if f.Workspace.Schedule == "" || f.Workspace.OwnerSuspended || f.Workspace.DormantAt != nil ||
+		!f.Template.AllowAutostart {
 		return Schedule{}, false
 	}
 	s, err := ParseSchedule(f.Workspace.Schedule)

@@ -1,8 +1,9 @@
-// Package policy decides what happens to a workspace without anyone asking: when it starts, stops, becomes dormant and is deleted, by
-// the rules of its template, the quiet hours of its owner and how it is used. Every decision comes with a sentence that explains it.
+// Package policy decides what happens to a workspace without anyone asking: when it starts, stops, becomes dormant and
+// is deleted, by the rules of its template, the quiet hours of its owner and how it is used. Every decision comes with
+// a sentence that explains it.
 //
-// The package owns the rules only. It is made of pure functions of Facts and a time: it must not know the database, HTTP or how builds
-// are made. coderd/workspaces reads the facts, acts on the decisions and records them.
+// The package owns the rules only. It is made of pure functions of Facts and a time: it must not know the database,
+// HTTP or how builds are made. coderd/workspaces reads the facts, acts on the decisions and records them.
 package policy
 
 import (

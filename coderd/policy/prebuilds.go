@@ -11,10 +11,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// maxPrebuildFailures is how many prebuilt workspaces of a preset may fail in a row before the server stops making more.
+// maxPrebuildFailures is how many prebuilt workspaces of a preset may fail in a row before the server stops making
+// more.
 const maxPrebuildFailures = 3
 
-// maxPrebuildSteps bounds how many prebuilt workspaces of a template are created at a time, so that one template does not fill the queue.
+// maxPrebuildSteps bounds how many prebuilt workspaces of a template are created at a time, so that one template does
+// not fill the queue.
 const maxPrebuildSteps = 10
 
 // Prebuilds are what a preset asks for. Its JSON form is stored with the preset.
@@ -59,8 +61,8 @@ type Pool struct {
 	InvalidatedAt *time.Time
 }
 
-// GoodAfter returns the time after which workspaces were created that have not expired and are not out of date; nil if all
-// are good.
+// GoodAfter returns the time after which workspaces were created that have not expired and are not out of date; nil if
+// all are good.
 func (p Pool) GoodAfter(now time.Time) *time.Time {
 	if p.TTLSeconds <= 0 {
 		return p.InvalidatedAt
@@ -72,8 +74,8 @@ func (p Pool) GoodAfter(now time.Time) *time.Time {
 	return &at
 }
 
-// Hold returns until when no more workspaces are created because the last ones failed, zero if nothing holds them. If ever is false, only a new
-// version of the template or an administrator ends it.
+// Hold returns until when no more workspaces are created because the last ones failed, zero if nothing holds them. If
+// ever is false, only a new version of the template or an administrator ends it.
 func (p Pool) Hold() (until time.Time, ever bool) {
 	if p.Failures >= maxPrebuildFailures {
 		return time.Time{}, false
@@ -87,7 +89,8 @@ func (p Pool) Hold() (until time.Time, ever bool) {
 	return until, true
 }
 
-// Explain returns a sentence about what keeps the pool from having the desired workspaces, or "". problem is what ProblemAt is about.
+// Explain returns a sentence about what keeps the pool from having the desired workspaces, or "". problem is what
+// ProblemAt is about.
 func (p Pool) Explain(problem string, now time.Time) string {
 	until, ever := p.Hold()
 	switch {
@@ -119,8 +122,8 @@ func (b Prebuilt) deletable(now time.Time) bool {
 	return b.Status.Ended() && (b.RetryAt == nil || !b.RetryAt.After(now))
 }
 
-// Reconcile decides how many workspaces to create for a pool and which of its workspaces to delete, by their index: those that failed, have
-// expired, or are too many. Nil stands for a preset that no longer has prebuilt workspaces.
+// Reconcile decides how many workspaces to create for a pool and which of its workspaces to delete, by their index:
+// those that failed, have expired, or are too many. Nil stands for a preset that no longer has prebuilt workspaces.
 func (p *Pool) Reconcile(all []Prebuilt, now time.Time) (create int, remove []int) {
 	desired := 0
 	var after *time.Time

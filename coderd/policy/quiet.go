@@ -11,17 +11,19 @@ import (
 // DefaultQuietHours is the schedule of users who chose none, unless the deployment sets another.
 const DefaultQuietHours = "CRON_TZ=UTC 0 0 * * *"
 
-// QuietHours is the daily time at which a user's quiet hours begin. Workspaces that must stop regularly are stopped then.
+// QuietHours is the daily time at which a user's quiet hours begin. Workspaces that must stop regularly are stopped
+// then.
 type QuietHours struct {
 	Schedule
 	Own bool // the user chose them, so their time zone is the user's
 }
 
-// ParseQuietHours parses the beginning of quiet hours, a daily schedule with one time such as "CRON_TZ=Europe/Berlin 0 22 * * *". Its
-// errors are faults.
+// ParseQuietHours parses the beginning of quiet hours, a daily schedule with one time such as "CRON_TZ=Europe/Berlin 0
+// 22 * * *". Its errors are faults.
 func ParseQuietHours(text string) (QuietHours, error) {
 	refuse := func(detail string) (QuietHours, error) {
-		return QuietHours{}, fault.New(fault.Invalid, "The quiet hours %q are invalid.", text).WithField("schedule", detail)
+		return QuietHours{}, fault.New(fault.Invalid, "The quiet hours %q are invalid.", text).
+			WithField("schedule", detail)
 	}
 	schedule, err := ParseSchedule(text)
 	if err != nil {
@@ -57,8 +59,8 @@ func (q QuietHours) Clock() string {
 // firstWeek is the Monday from which weeks are counted.
 var firstWeek = time.Date(2023, 1, 2, 0, 0, 0, 0, time.UTC)
 
-// required returns the first time after t at which the template requires a stop: the beginning of the quiet hours on one of its days, in
-// every weeks-th week. It is zero if the template names no day.
+// required returns the first time after t at which the template requires a stop: the beginning of the quiet hours on
+// one of its days, in every weeks-th week. It is zero if the template names no day.
 func (q QuietHours) required(t time.Time, days Days, weeks int) time.Time {
 	if days == 0 {
 		return time.Time{}

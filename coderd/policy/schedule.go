@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// ParseSchedule parses a weekly schedule in cron's form, "CRON_TZ=Europe/Berlin 30 9 * * 1-5": minute, hour, and days of the
-// week; the month and the day of the month are always *. Without a time zone it is UTC. Its errors are faults.
+// ParseSchedule parses a weekly schedule in cron's form, "CRON_TZ=Europe/Berlin 30 9 * * 1-5": minute, hour, and days
+// of the week; the month and the day of the month are always *. Without a time zone it is UTC. Its errors are faults.
 func ParseSchedule(text string) (Schedule, error) {
 	refuse := func(detail string) (Schedule, error) {
 		return Schedule{}, fault.New(fault.Invalid, "The schedule %q is invalid.", text).WithField("schedule", detail)
@@ -42,8 +42,8 @@ func ParseSchedule(text string) (Schedule, error) {
 	return schedule, nil
 }
 
-// Schedule is a weekly schedule in local time. A time that the clock skips when summer begins runs at the end of the gap; a time
-// that the clock shows twice runs the first time only. So a daily schedule runs once on each day.
+// Schedule is a weekly schedule in local time. A time that the clock skips when summer begins runs at the end of the
+// gap; a time that the clock shows twice runs the first time only. So a daily schedule runs once on each day.
 type Schedule struct {
 	location *time.Location
 	spec     cron.SpecSchedule // in local times, as if they were UTC
@@ -67,8 +67,8 @@ func (s Schedule) Next(t time.Time) time.Time {
 	}
 }
 
-// instant returns when the clock first shows a local time, or the end of the gap that skips it. The local time is given as
-// if it were UTC.
+// instant returns when the clock first shows a local time, or the end of the gap that skips it. The local time is given
+// as if it were UTC.
 func (s Schedule) instant(wall time.Time) time.Time {
 	for t := wall.Add(-maxOffset).In(s.location); ; {
 		_, offset := t.Zone()

@@ -1,6 +1,6 @@
 // Package provisioners owns the named keys with which provisioner daemons join: it creates, lists and deletes them, and
-// recognizes a daemon by its key. A key's tags are fixed, and its daemons have exactly those. It knows neither the mesh nor the
-// queue; OnDeleted registers callbacks that disconnect a deleted key's daemons.
+// recognizes a daemon by its key. A key's tags are fixed, and its daemons have exactly those. It knows neither the mesh
+// nor the queue; OnDeleted registers callbacks that disconnect a deleted key's daemons.
 package provisioners
 
 import (
@@ -71,8 +71,8 @@ type Key struct {
 	Organization uuid.UUID
 }
 
-// Authenticate returns the key that a secret belongs to. Its faults are Unauthenticated, and Unavailable when the database
-// is unavailable.
+// Authenticate returns the key that a secret belongs to. Its faults are Unauthenticated, and Unavailable when the
+// database is unavailable.
 func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -92,7 +92,8 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Key, er
 	return Key{ID: row.ID, Name: row.Name, Tags: tags, Organization: row.OrganizationID}, err
 }
 
-// Organization returns the id of the organization that a daemon names, by name or id. The fault is NotFound if there is none.
+// Organization returns the id of the organization that a daemon names, by name or id. The fault is NotFound if there is
+// none.
 func (s *Service) Organization(ctx context.Context, reference string) (uuid.UUID, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -114,8 +115,8 @@ func (s *Service) Existing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, e
 	return existing, nil
 }
 
-// OnDeleted registers fn to be called when a key may have been deleted, by this server or by another replica: with its id,
-// or with uuid.Nil for "look again". Calls come one at a time. cancel ends them without waiting.
+// OnDeleted registers fn to be called when a key may have been deleted, by this server or by another replica: with its
+// id, or with uuid.Nil for "look again". Calls come one at a time. cancel ends them without waiting.
 func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
 	return s.opts.PubSub.Subscribe(channelDeleted, func(payload string) {
 		id, err := uuid.Parse(payload)
@@ -128,9 +129,12 @@ func (s *Service) OnDeleted(fn func(id uuid.UUID)) (cancel func()) {
 
 // Routes registers the keys' routes.
 func (s *Service) Routes(mux *httpapi.Mux) {
-	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Read, rbac.ProvisionerKey), s.list)
-	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create, rbac.ProvisionerKey), s.create, audit.On(audit.Create, audit.ProvisionerKey), httpapi.CreatesSecret("The key"))
-	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}", rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete, audit.On(audit.Delete, audit.ProvisionerKey))
+	mux.Handle("GET /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Read, rbac.ProvisionerKey),
+		s.list)
+	mux.Handle("POST /api/v2/organizations/{organization}/provisionerkeys", rbac.Needs(rbac.Create,
+		rbac.ProvisionerKey), s.create, audit.On(audit.Create, audit.ProvisionerKey), httpapi.CreatesSecret("The key"))
+	mux.Handle("DELETE /api/v2/organizations/{organization}/provisionerkeys/{name}",
+		rbac.Needs(rbac.Delete, rbac.ProvisionerKey), s.delete, audit.On(audit.Delete, audit.ProvisionerKey))
 }
 
 // may returns the organization in the path if the actor may perform the action on its keys.
@@ -187,16 +191,19 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		}
 		var err error
 		if row, err = q.InsertProvisionerKey(r.Context(), dbsqlc.InsertProvisionerKeyParams{
-			ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(), CreatedBy: actor.UserID,
+			ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, Tags: tags, SecretHash: token.Hash(),
+			CreatedBy: actor.UserID,
 		}); err != nil {
 			return err
 		}
 		return audit.Record(r.Context(), q, audit.Entry{
-			ID: row.ID, Name: row.Name, Organization: org.ID, Diff: audit.Diff{}.Field("name", "", row.Name).Field("tags", nil, json.RawMessage(tags)).Secret("key"),
+			ID: row.ID, Name: row.Name, Organization: org.ID,
+			Diff: audit.Diff{}.Field("name", "", row.Name).Field("tags", nil, json.RawMessage(tags)).Secret("key"),
 		})
 	})
 	if database.IsUniqueViolation(err, "provisioner_keys_name") {
-		return fault.New(fault.Conflict, "A provisioner key named %q already exists.", req.Name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "A provisioner key named %q already exists.", req.Name).
+			WithField("name", "is taken")
 	}
 	if err != nil {
 		return fmt.Errorf("store provisioner key: %w", err)
@@ -209,7 +216,8 @@ func check(req sdk.CreateProvisionerKeyRequest) error {
 	refused := fault.New(fault.Invalid, "The provisioner key cannot be created.")
 	switch {
 	case len(req.Name) > 64 || !nameForm().MatchString(req.Name):
-		refused.WithField("name", "must be at most 64 letters and digits, with single dots, hyphens or underscores between them")
+		refused.WithField("name",
+			"must be at most 64 letters and digits, with single dots, hyphens or underscores between them")
 	case reserved[strings.ToLower(req.Name)]:
 		refused.WithField("name", "is reserved for provisioners that join in another way")
 	}
@@ -265,5 +273,7 @@ func tagsOf(row dbsqlc.ProvisionerKey) (map[string]string, error) {
 
 func toJSON(row dbsqlc.ProvisionerKey) (sdk.ProvisionerKey, error) {
 	tags, err := tagsOf(row)
-	return sdk.ProvisionerKey{ID: row.ID, CreatedAt: row.CreatedAt, OrganizationID: row.OrganizationID, Name: row.Name, Tags: tags}, err
+	return sdk.ProvisionerKey{
+		ID: row.ID, CreatedAt: row.CreatedAt, OrganizationID: row.OrganizationID, Name: row.Name, Tags: tags,
+	}, err
 }

@@ -9,15 +9,21 @@ import (
 
 // The names are those that dashboards for this API expect.
 var (
-	connectedDesc   = prometheus.NewDesc("coder_pubsub_connected", "1 while this server listens for what other servers announce.", nil, nil)
-	channelsDesc    = prometheus.NewDesc("coder_pubsub_current_events", "Channels that this server listens on.", nil, nil)
-	subscribersDesc = prometheus.NewDesc("coder_pubsub_current_subscribers", "Parts of this server that listen on them.", nil, nil)
-	messagesDesc    = prometheus.NewDesc("coder_pubsub_messages_total", "Messages that this server received.", []string{"size"}, nil)
-	receivedDesc    = prometheus.NewDesc("coder_pubsub_received_bytes_total", "Bytes of their payloads.", nil, nil)
-	publishesDesc   = prometheus.NewDesc("coder_pubsub_publishes_total", "Messages that this server sent outside of transactions; most are sent by the transactions of changes.", []string{"success"}, nil)
-	publishedDesc   = prometheus.NewDesc("coder_pubsub_published_bytes_total", "Bytes of their payloads.", nil, nil)
-	subscribesDesc  = prometheus.NewDesc("coder_pubsub_subscribes_total", "Subscriptions that began.", []string{"success"}, nil)
-	lostDesc        = prometheus.NewDesc("coder_pubsub_disconnections_total", "How often the listening connection was lost.", nil, nil)
+	connectedDesc = prometheus.NewDesc("coder_pubsub_connected",
+		"1 while this server listens for what other servers announce.", nil, nil)
+	channelsDesc = prometheus.NewDesc("coder_pubsub_current_events", "Channels that this server listens on.", nil,
+		nil)
+	subscribersDesc = prometheus.NewDesc("coder_pubsub_current_subscribers",
+		"Parts of this server that listen on them.", nil, nil)
+	messagesDesc = prometheus.NewDesc("coder_pubsub_messages_total", "Messages that this server received.",
+		[]string{"size"}, nil)
+	receivedDesc   = prometheus.NewDesc("coder_pubsub_received_bytes_total", "Bytes of their payloads.", nil, nil)
+	publishesDesc  = prometheus.NewDesc("coder_pubsub_publishes_total", "Messages that this server sent outside of transactions; most are sent by the transactions of changes.", []string{"success"}, nil)
+	publishedDesc  = prometheus.NewDesc("coder_pubsub_published_bytes_total", "Bytes of their payloads.", nil, nil)
+	subscribesDesc = prometheus.NewDesc("coder_pubsub_subscribes_total", "Subscriptions that began.",
+		[]string{"success"}, nil)
+	lostDesc = prometheus.NewDesc("coder_pubsub_disconnections_total",
+		"How often the listening connection was lost.", nil, nil)
 )
 
 // counts are a Postgres' since its start.

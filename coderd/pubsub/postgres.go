@@ -40,7 +40,8 @@ type Postgres struct {
 	connected bool                       // guarded by mu
 }
 
-// NewPostgres starts to listen, and returns when it does or when the first try has failed. Close it before the database.
+// NewPostgres starts to listen, and returns when it does or when the first try has failed. Close it before the
+// database.
 func NewPostgres(db *database.DB, logger *slog.Logger) *Postgres {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Postgres{db: db, log: logger, stop: stop, finished: make(chan struct{}), wanted: map[string][]chan struct{}{}}
@@ -68,8 +69,8 @@ func (p *Postgres) Publish(ctx context.Context, channel, payload string) error {
 	return nil
 }
 
-// Subscribe implements PubSub. It returns when PostgreSQL listens on the channel, within a round trip; without a connection
-// it returns at once, and fn is called with "" when there is one.
+// Subscribe implements PubSub. It returns when PostgreSQL listens on the channel, within a round trip; without a
+// connection it returns at once, and fn is called with "" when there is one.
 func (p *Postgres) Subscribe(channel string, fn func(string)) func() {
 	s := newSubscriber(fn)
 	p.counts.subscribed.Add(1)
@@ -94,8 +95,8 @@ func (p *Postgres) reconcile(channel string) {
 	}
 }
 
-// announce asks the listener to reconcile a channel, and to close done afterwards. It reports whether there is a connection;
-// if not, the listener reconciles all channels when there is one, and done is not closed.
+// announce asks the listener to reconcile a channel, and to close done afterwards. It reports whether there is a
+// connection; if not, the listener reconciles all channels when there is one, and done is not closed.
 func (p *Postgres) announce(channel string, done chan struct{}) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +173,8 @@ func (p *Postgres) disconnect(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// await delivers one message. It also returns nil when a channel must be reconciled, or after a silence that the connection
-// survived.
+// await delivers one message. It also returns nil when a channel must be reconciled, or after a silence that the
+// connection survived.
 func (p *Postgres) await(ctx context.Context, conn *pgx.Conn) error {
 	waitCtx, interrupt := context.WithTimeout(ctx, silence)
 	defer interrupt()

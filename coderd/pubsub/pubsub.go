@@ -1,5 +1,5 @@
-// Package pubsub notifies the parts of the server, and its replicas, of changes. Payloads are ids, never data: receivers
-// read the change from the database. The package knows no feature.
+// Package pubsub notifies the parts of the server, and its replicas, of changes. Payloads are ids, never data:
+// receivers read the change from the database. The package knows no feature.
 package pubsub
 
 import (
@@ -12,13 +12,13 @@ import (
 // PubSub passes messages to all subscribers of a channel. Messages may be lost while the connection is down: afterwards
 // every subscriber is called with the payload "", which means "look again".
 type PubSub interface {
-	// Publish sends a payload to the channel's subscribers on all replicas. To announce a change, prefer sending it in the
-	// transaction of the change: SELECT pg_notify(channel, payload).
+	// Publish sends a payload to the channel's subscribers on all replicas. To announce a change, prefer sending it in
+	// the transaction of the change: SELECT pg_notify(channel, payload).
 	Publish(ctx context.Context, channel, payload string) error
 
-	// Subscribe calls fn for every message of a channel from now on, one at a time and in order. Subscribe first, then read
-	// the state, and no change is missed. A slow subscriber loses messages and is then called once with "". cancel ends the
-	// subscription without waiting; a call that has begun may still run. fn may call cancel.
+	// Subscribe calls fn for every message of a channel from now on, one at a time and in order. Subscribe first, then
+	// read the state, and no change is missed. A slow subscriber loses messages and is then called once with "". cancel
+	// ends the subscription without waiting; a call that has begun may still run. fn may call cancel.
 	Subscribe(channel string, fn func(payload string)) (cancel func())
 }
 

@@ -25,7 +25,9 @@ const (
 )
 
 var (
-	siteRoles = map[string]relation{RoleOwner: owner, RoleUserAdmin: userAdmin, RoleTemplateAdmin: templateAdmin, RoleAuditor: auditor}
+	siteRoles = map[string]relation{
+		RoleOwner: owner, RoleUserAdmin: userAdmin, RoleTemplateAdmin: templateAdmin, RoleAuditor: auditor,
+	}
 	// An organization's admin has the powers of its other roles.
 	organizationRoles = map[string]relation{
 		RoleOrganizationAdmin:         orgAdmin | orgUserAdmin | orgTemplateAdmin | orgAuditor,
@@ -84,8 +86,8 @@ func (a Actor) Organizations() []uuid.UUID {
 	return out
 }
 
-// Principals returns the ids by which objects can be shared with the actor: the user's own, those of their groups, and those of
-// their organizations, which are also the ids of the groups Everyone.
+// Principals returns the ids by which objects can be shared with the actor: the user's own, those of their groups, and
+// those of their organizations, which are also the ids of the groups Everyone.
 func (a Actor) Principals() []uuid.UUID {
 	a = a.Current()
 	return append(append([]uuid.UUID{a.UserID}, a.Groups...), a.Organizations()...)
@@ -93,13 +95,16 @@ func (a Actor) Principals() []uuid.UUID {
 
 // Equal reports whether two actors are the same user with the same rights.
 func (a Actor) Equal(b Actor) bool {
-	return a.UserID == b.UserID && a.FromWorkspace == b.FromWorkspace && a.Scope.Equal(b.Scope) && slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) &&
+	return a.UserID == b.UserID && a.FromWorkspace == b.FromWorkspace && a.Scope.Equal(b.Scope) &&
+		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) &&
 		slices.EqualFunc(a.Memberships, b.Memberships, func(x, y Membership) bool {
-			return x.Organization == y.Organization && slices.Equal(x.Roles, y.Roles) && slices.Equal(x.Powers, y.Powers)
+			return x.Organization == y.Organization && slices.Equal(x.Roles, y.Roles) &&
+				slices.Equal(x.Powers, y.Powers)
 		})
 }
 
-// Within reports whether the same user, with the rights of now, has kept every role, power, membership and group of the actor.
+// Within reports whether the same user, with the rights of now, has kept every role, power, membership and group of the
+// actor.
 func (a Actor) Within(now Actor) bool {
 	held := func(m Membership) bool {
 		return slices.ContainsFunc(now.Memberships, func(n Membership) bool {
@@ -115,9 +120,9 @@ func contains[T comparable](all, some []T) bool {
 	return !slices.ContainsFunc(some, func(x T) bool { return !slices.Contains(all, x) })
 }
 
-// May returns nil if the actor may do the action to the object. Otherwise it returns a fault: Unauthenticated for the zero
-// Actor, NotFound if the actor must not know that the object exists, and Forbidden if the object is visible and only this
-// action is refused.
+// May returns nil if the actor may do the action to the object. Otherwise it returns a fault: Unauthenticated for the
+// zero Actor, NotFound if the actor must not know that the object exists, and Forbidden if the object is visible and
+// only this action is refused.
 func (a Actor) May(action Action, object Object) (err error) {
 	a.decide(func(a Actor) bool {
 		err = a.may(action, object)
@@ -146,7 +151,8 @@ func (a Actor) may(action Action, object Object) error {
 	return forbidden(action, object.Resource)
 }
 
-// MayCreate is May for an object that does not exist yet, in an organization that the actor sees: a refusal has nothing to hide.
+// MayCreate is May for an object that does not exist yet, in an organization that the actor sees: a refusal has nothing
+// to hide.
 func (a Actor) MayCreate(object Object) error {
 	err := a.May(Create, object)
 	if fault.CodeOf(err) != fault.NotFound {
@@ -174,11 +180,15 @@ func (a Actor) InScope(scope string) error {
 // Sees reports whether the actor may read every object of the kind in an organization, regardless of owner and sharing.
 // uuid.Nil means the objects of the deployment.
 func (a Actor) Sees(resource Resource, organization uuid.UUID) bool {
-	return a.SignedIn() && a.decide(func(a Actor) bool { return a.allowed(Read, Object{Resource: resource, Organization: organization}) })
+	return a.SignedIn() && a.decide(func(a Actor) bool {
+		return a.allowed(Read, Object{
+			Resource: resource, Organization: organization,
+		})
+	})
 }
 
-// Only returns the ids of the only objects of a kind that the actor's token reaches, or nil if it is not limited to ids. Lists must leave
-// out all others.
+// Only returns the ids of the only objects of a kind that the actor's token reaches, or nil if it is not limited to
+// ids. Lists must leave out all others.
 func (a Actor) Only(resource Resource) []uuid.UUID {
 	if ids, limited := a.Scope.ids(resource); limited {
 		return ids
@@ -186,9 +196,9 @@ func (a Actor) Only(resource Resource) []uuid.UUID {
 	return nil
 }
 
-// Extent describes the objects of a kind that an actor may read, for queries that list them: an object is in it if All is set, or
-// if its organization is one of Organizations, or one of Member and the object is Owner's or shared with one of Principals. If Only is not
-// nil, it must also have one of these ids.
+// Extent describes the objects of a kind that an actor may read, for queries that list them: an object is in it if All
+// is set, or if its organization is one of Organizations, or one of Member and the object is Owner's or shared with one
+// of Principals. If Only is not nil, it must also have one of these ids.
 type Extent struct {
 	All           bool
 	Organizations []uuid.UUID
@@ -225,10 +235,11 @@ func (a Actor) Extent(resource Resource) Extent {
 	return e
 }
 
-// Reaches reports whether the actor owns the object, or it is shared with them. Roles do not count: no role lets an administrator
-// into other users' workspaces.
+// Reaches reports whether the actor owns the object, or it is shared with them. Roles do not count: no role lets an
+// administrator into other users' workspaces.
 func (a Actor) Reaches(object Object) bool {
-	return a.SignedIn() && a.decide(func(a Actor) bool { return a.ownership(object)|a.shared(object) != 0 && a.Scope.lists(object) })
+	return a.SignedIn() &&
+		a.decide(func(a Actor) bool { return a.ownership(object)|a.shared(object) != 0 && a.Scope.lists(object) })
 }
 
 // MemberOf reports whether the actor is a member of the organization.
@@ -324,8 +335,9 @@ func (a Actor) ownership(object Object) relation {
 	return 0
 }
 
-// shared returns the highest level at which the object is shared with the actor. Sharing with a group of another organization
-// than the object's grants nothing, because only members of the object's organization can be reached by it.
+// shared returns the highest level at which the object is shared with the actor. Sharing with a group of another
+// organization than the object's grants nothing, because only members of the object's organization can be reached by
+// it.
 func (a Actor) shared(object Object) (level relation) {
 	if len(object.Shared) == 0 || !a.MemberOf(object.Organization) {
 		return 0

@@ -39,8 +39,8 @@ func (a Actor) Lacks(organization uuid.UUID, powers []Power) (Lack, bool) {
 	return Lack{missing, organization}, true
 }
 
-// LacksOf returns a power that the roles of another user give and the actor does not hold. What every member of an organization may do,
-// and what users may do with what they own, does not count.
+// LacksOf returns a power that the roles of another user give and the actor does not hold. What every member of an
+// organization may do, and what users may do with what they own, does not count.
 func (a Actor) LacksOf(other Actor) (Lack, bool) {
 	other = other.Current()
 	plain := Actor{UserID: other.UserID}
@@ -62,7 +62,8 @@ func (a Actor) LacksOf(other Actor) (Lack, bool) {
 	return Lack{}, false
 }
 
-// outranked returns a power that the roles of an object's account give and the actor lacks, if the action needs them all.
+// outranked returns a power that the roles of an object's account give and the actor lacks, if the action needs them
+// all.
 func (a Actor) outranked(action Action, object Object) (Lack, bool) {
 	if object.Account == nil || action == Read || object.Account.UserID == a.UserID {
 		return Lack{}, false
@@ -74,7 +75,8 @@ func (a Actor) outranked(action Action, object Object) (Lack, bool) {
 // organization is uuid.Nil for a role of the deployment.
 func (a Actor) MayGive(role string, powers []Power, organization uuid.UUID) error {
 	if lack, ok := a.Lacks(organization, powers); ok {
-		return fault.New(fault.Forbidden, "You cannot give or take the role %s: it has powers that you do not have.", role).WithDetail("%s", lack)
+		return fault.New(fault.Forbidden, "You cannot give or take the role %s: it has powers that you do not have.",
+			role).WithDetail("%s", lack)
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ func (l *Ledger) Become(began, now Actor) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = &now
-	if began.UserID != now.UserID || began.FromWorkspace != now.FromWorkspace || !began.Scope.Equal(now.Scope) || l.whole && !began.Within(now) {
+	if began.UserID != now.UserID || began.FromWorkspace != now.FromWorkspace || !began.Scope.Equal(now.Scope) ||
+		l.whole && !began.Within(now) {
 		return false
 	}
 	for _, may := range l.uses {

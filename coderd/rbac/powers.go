@@ -44,8 +44,8 @@ func powersOf(has func(grant) bool) []Power {
 // Private reports whether the power is beyond every role: only ownership and sharing give it.
 func (p Power) Private() bool { return table[p.Resource][p.Action].private }
 
-// UnmarshalJSON reads a stored power. Custom roles of earlier versions could share all workspaces. No role can now: what such a role keeps is
-// the right to withdraw sharing.
+// UnmarshalJSON reads a stored power. Custom roles of earlier versions could share all workspaces. No role can now:
+// what such a role keeps is the right to withdraw sharing.
 func (p *Power) UnmarshalJSON(data []byte) error {
 	type stored Power
 	if err := json.Unmarshal(data, (*stored)(p)); err != nil {
@@ -61,8 +61,8 @@ func (p Power) compare(q Power) int {
 	return cmp.Or(cmp.Compare(p.Resource, q.Resource), cmp.Compare(p.Action, q.Action))
 }
 
-// Holds reports whether the actor may do the action to every object of the kind in an organization. Who grants a role must hold all
-// its powers.
+// Holds reports whether the actor may do the action to every object of the kind in an organization. Who grants a role
+// must hold all its powers.
 func (a Actor) Holds(p Power, organization uuid.UUID) bool {
 	return a.SignedIn() && a.decide(func(a Actor) bool {
 		return a.allowed(p.Action, Object{Resource: p.Resource, Organization: organization})
@@ -72,7 +72,8 @@ func (a Actor) Holds(p Power, organization uuid.UUID) bool {
 // Somewhere reports whether the actor may do the action to every object of the kind in at least one organization.
 func (a Actor) Somewhere(p Power) bool {
 	return a.decide(func(a Actor) bool {
-		return a.Holds(p, uuid.Nil) || slices.ContainsFunc(a.Memberships, func(m Membership) bool { return a.Holds(p, m.Organization) })
+		return a.Holds(p, uuid.Nil) ||
+			slices.ContainsFunc(a.Memberships, func(m Membership) bool { return a.Holds(p, m.Organization) })
 	})
 }
 

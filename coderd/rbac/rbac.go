@@ -1,9 +1,10 @@
-// Package rbac owns the one permission table: who may do what to which object. It knows neither HTTP nor the database; an Actor
-// and an Object are all it sees.
+// Package rbac owns the one permission table: who may do what to which object. It knows neither HTTP nor the database;
+// an Actor and an Object are all it sees.
 //
-// What an actor may do follows from their relations to the object: roles in the deployment, roles in the object's organization,
-// ownership, and sharing. A table lists, for each action on each kind of object, the relations that suffice. Custom roles add
-// actions on all objects of a kind in their organization. Deployment owners may do everything that the table lists.
+// What an actor may do follows from their relations to the object: roles in the deployment, roles in the object's
+// organization, ownership, and sharing. A table lists, for each action on each kind of object, the relations that
+// suffice. Custom roles add actions on all objects of a kind in their organization. Deployment owners may do everything
+// that the table lists.
 package rbac
 
 import (
@@ -86,8 +87,8 @@ const (
 	LevelAdmin Level = "admin" // also change it
 )
 
-// Sharing lists with whom an object is shared: the ids of users and groups, and the level of each. An organization's id means its
-// group Everyone. The database stores it as a JSON object.
+// Sharing lists with whom an object is shared: the ids of users and groups, and the level of each. An organization's id
+// means its group Everyone. The database stores it as a JSON object.
 type Sharing map[uuid.UUID]Level
 
 // Within reports whether the sharing gives no user or group more than outer does.
@@ -106,10 +107,11 @@ type Object struct {
 	Owner        uuid.UUID // zero if no user owns it
 	Organization uuid.UUID // zero if it belongs to the deployment
 	Shared       Sharing
-	// Account is set for a user's account and what belongs to it: the user, with all their roles. Others may read it, but need every power
-	// of those roles for all else, because changing an account allows acting as its user.
+	// Account is set for a user's account and what belongs to it: the user, with all their roles. Others may read it,
+	// but need every power of those roles for all else, because changing an account allows acting as its user.
 	Account *Actor
-	// ID is the id of the workspace or template that it is or belongs to; zero if that is not known. Tokens can be limited to ids.
+	// ID is the id of the workspace or template that it is or belongs to; zero if that is not known. Tokens can be
+	// limited to ids.
 	ID uuid.UUID
 }
 
@@ -134,13 +136,15 @@ func (o Object) SharedWith(s Sharing) Object {
 	return o
 }
 
-// As returns the same object as another kind: what belongs to a workspace or template has its owner, organization and sharing.
+// As returns the same object as another kind: what belongs to a workspace or template has its owner, organization and
+// sharing.
 func (o Object) As(r Resource) Object {
 	o.Resource = r
 	return o
 }
 
-// NotFound returns the answer about an object that does not exist, or that the actor may not see: the two must not differ.
+// NotFound returns the answer about an object that does not exist, or that the actor may not see: the two must not
+// differ.
 func NotFound(resource Resource) error {
 	return fault.New(fault.NotFound, "This %s does not exist, or you do not have access to it.", resource)
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Scope is what a token may do of all that its user may do. The zero value takes nothing away. A limited scope allows an action only if
-// one of its scopes names it, and only to objects on its allow-list. It always allows reading the user's own account and the names of
-// organizations, so that a program can tell whose token it has.
+// Scope is what a token may do of all that its user may do. The zero value takes nothing away. A limited scope allows
+// an action only if one of its scopes names it, and only to objects on its allow-list. It always allows reading the
+// user's own account and the names of organizations, so that a program can tell whose token it has.
 //
-// A scope is a type of object and an action, such as "workspace:read", or one of the bundles. An entry of an allow-list is a type and an
-// id. A workspace's builds, agents and apps count as the workspace, and a template's versions as the template.
+// A scope is a type of object and an action, such as "workspace:read", or one of the bundles. An entry of an allow-list
+// is a type and an id. A workspace's builds, agents and apps count as the workspace, and a template's versions as the
+// template.
 type Scope struct {
 	limited bool
 	names   []string // as they were granted, sorted
@@ -37,8 +38,10 @@ const (
 
 // kinds names the types of objects in scopes, where they are not the resource's name with underscores.
 var kinds = map[Resource]string{
-	Agent: "workspace", WorkspaceBuild: "workspace", TemplateVersion: "template", APIKey: "api_key", SSHKey: "git_ssh_key",
-	ExternalAuth: "external_auth", UserSecret: "user_secret", UserSSHKey: "user_ssh_key", UserDevice: "user_device", ProvisionerDaemon: "provisioner_daemon", ProvisionerJob: "provisioner_jobs",
+	Agent: "workspace", WorkspaceBuild: "workspace", TemplateVersion: "template", APIKey: "api_key",
+	SSHKey:       "git_ssh_key",
+	ExternalAuth: "external_auth", UserSecret: "user_secret", UserSSHKey: "user_ssh_key", UserDevice: "user_device",
+	ProvisionerDaemon: "provisioner_daemon", ProvisionerJob: "provisioner_jobs",
 	File: "file", Mesh: "workspace", Notification: "inbox_notification",
 }
 
@@ -123,11 +126,12 @@ func unknownScope(name string, known []string) string {
 			whole = append(whole, of)
 		}
 	}
-	return fmt.Sprintf("%q does not exist. A scope is a type and an action, such as workspace:read. The types are %s", name, strings.Join(whole, ", "))
+	return fmt.Sprintf("%q does not exist. A scope is a type and an action, such as workspace:read. The types are %s",
+		name, strings.Join(whole, ", "))
 }
 
-// NewScope returns the scope that scopes and an allow-list describe. None of both, or "all" and "*:*", are the zero Scope. Its fault,
-// Invalid, names each bad entry as a field, "scopes" or "allow_list".
+// NewScope returns the scope that scopes and an allow-list describe. None of both, or "all" and "*:*", are the zero
+// Scope. Its fault, Invalid, names each bad entry as a field, "scopes" or "allow_list".
 func NewScope(scopes, allow []string) (Scope, error) {
 	f := fault.New(fault.Invalid, "The token's scope is not valid.")
 	s := Scope{limited: len(scopes) > 0}
@@ -179,7 +183,8 @@ func parseTarget(entry string) (t target, problem string) {
 		return target{kind: anything}, ""
 	}
 	kind, id, ok := strings.Cut(entry, ":")
-	isKind := kind == anything || slices.ContainsFunc(atoms(), func(name string) bool { return strings.HasPrefix(name, kind+":") })
+	isKind := kind == anything ||
+		slices.ContainsFunc(atoms(), func(name string) bool { return strings.HasPrefix(name, kind+":") })
 	switch {
 	case !ok || !isKind || id == "":
 		return t, "must be *:*, workspace:<id>, template:<id>, or a type and :*"
@@ -215,7 +220,8 @@ func (s Scope) String() string {
 // permits reports whether the scope has a single scope, such as "workspace:start".
 func (s Scope) permits(name string) bool {
 	kind, _, _ := strings.Cut(name, ":")
-	return !s.limited || slices.ContainsFunc(s.atoms, func(atom string) bool { return atom == anything || atom == name || atom == kind+":*" })
+	return !s.limited || slices.ContainsFunc(s.atoms,
+		func(atom string) bool { return atom == anything || atom == name || atom == kind+":*" })
 }
 
 // somewhere reports whether the scope allows an action to some object of a kind.
@@ -224,10 +230,12 @@ func (s Scope) somewhere(action Action, resource Resource) bool {
 		return true
 	}
 	return slices.ContainsFunc(neededFor(action, resource), s.permits) &&
-		(len(s.targets) == 0 || slices.ContainsFunc(s.targets, func(t target) bool { return t.kind == anything || t.kind == kindOf(resource) }))
+		(len(s.targets) == 0 || slices.ContainsFunc(s.targets,
+			func(t target) bool { return t.kind == anything || t.kind == kindOf(resource) }))
 }
 
-// covers reports whether the scope allows user an action to an object. An object whose id is not known is on no list of ids.
+// covers reports whether the scope allows user an action to an object. An object whose id is not known is on no list of
+// ids.
 func (s Scope) covers(user uuid.UUID, action Action, object Object) bool {
 	switch {
 	case !s.limited, isIdentity(action, object.Resource) && (object.Resource != User || object.Owner == user):
@@ -263,7 +271,8 @@ func (s Scope) ids(resource Resource) (ids []uuid.UUID, limited bool) {
 	return ids, true
 }
 
-// isIdentity reports whether an action is part of finding out whose token it is. Reading users is restricted to the own account.
+// isIdentity reports whether an action is part of finding out whose token it is. Reading users is restricted to the own
+// account.
 func isIdentity(action Action, resource Resource) bool {
 	return action == Read && (resource == User || resource == Organization)
 }

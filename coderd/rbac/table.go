@@ -1,7 +1,7 @@
 package rbac
 
-// relation is a set of ways in which an actor can be related to an object: by a role, by ownership or by sharing. A row of the
-// table lists the relations that suffice.
+// relation is a set of ways in which an actor can be related to an object: by a role, by ownership or by sharing. A row
+// of the table lists the relations that suffice.
 type relation uint32
 
 const (

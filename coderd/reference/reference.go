@@ -161,11 +161,13 @@ func Describe(routes []httpapi.Route) (Document, error) {
 		known := source.Operations[route.Pattern]
 		path = strings.TrimSuffix(path, "{$}")
 		op := Operation{
-			OperationID: known.ID, Summary: known.Summary, Tags: []string{tag(path)}, Permission: route.Permission.String(),
-			Security: []map[string][]any{{"session": {}}, {"bearer": {}}}, Responses: map[string]Response{},
+			OperationID: known.ID, Summary: known.Summary, Tags: []string{tag(path)},
+			Permission: route.Permission.String(),
+			Security:   []map[string][]any{{"session": {}}, {"bearer": {}}}, Responses: map[string]Response{},
 		}
 		if op.Summary == "" {
-			op.OperationID = strings.ToLower(method) + strings.NewReplacer("/api/v2", "", "/", "-", "{", "", "}", "").Replace(path)
+			op.OperationID = strings.ToLower(method) + strings.NewReplacer("/api/v2", "", "/", "-", "{", "", "}",
+				"").Replace(path)
 			op.Summary = method[:1] + strings.ToLower(method[1:])
 		}
 		if !strings.Contains(op.Summary, " ") && !strings.EqualFold(op.Summary, object(path)) { // "Remove": the path says what
@@ -178,10 +180,13 @@ func Describe(routes []httpapi.Route) (Document, error) {
 			op.Security = []map[string][]any{}
 		}
 		for _, m := range wildcard().FindAllStringSubmatch(path, -1) {
-			op.Parameters = append(op.Parameters, Parameter{Name: m[1], In: "path", Required: true, Schema: map[string]any{"type": "string"}})
+			op.Parameters = append(op.Parameters,
+				Parameter{Name: m[1], In: "path", Required: true, Schema: map[string]any{"type": "string"}})
 		}
 		for _, name := range known.Query {
-			op.Parameters = append(op.Parameters, Parameter{Name: name, In: "query", Schema: map[string]any{"type": "string"}})
+			op.Parameters = append(op.Parameters, Parameter{Name: name, In: "query", Schema: map[string]any{
+				"type": "string",
+			}})
 		}
 		if route.Creation != (httpapi.Creation{}) {
 			op.Parameters = append(op.Parameters, Parameter{Name: sdk.KeyHeader, In: "header", Schema: map[string]any{
@@ -278,7 +283,9 @@ func groups(doc Document) []shownGroup {
 	byTag := map[string][]shownOperation{}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
-			shown := shownOperation{Method: strings.ToUpper(method), Path: path, Summary: op.Summary, Permission: op.Permission}
+			shown := shownOperation{
+				Method: strings.ToUpper(method), Path: path, Summary: op.Summary, Permission: op.Permission,
+			}
 			for _, p := range op.Parameters {
 				if p.In == "query" {
 					shown.Query = append(shown.Query, p.Name)

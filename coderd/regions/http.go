@@ -44,13 +44,17 @@ var (
 // routes registers the routes. Only those who may change the deployment see the proxies themselves.
 func (s *Service) routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/regions", rbac.AnyToken, s.listRegions)
-	mux.Handle("GET "+region.LatencyPath, rbac.Public, httpapi.Serve(http.HandlerFunc(region.AnswerLatency)), httpapi.Uncounted("pages measure often"))
+	mux.Handle("GET "+region.LatencyPath, rbac.Public, httpapi.Serve(http.HandlerFunc(region.AnswerLatency)),
+		httpapi.Uncounted("pages measure often"))
 	mux.Handle("GET "+sdk.ProxyPath, rbac.Public, s.coordinate, httpapi.Uncounted("region proxies stay connected")) // coordinate checks the token itself: proxies are not users
 	mux.Handle("GET /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.list)
-	mux.Handle("POST /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.create, audit.On(audit.Create, audit.WorkspaceProxy), httpapi.CreatesSecret("The region proxy"))
+	mux.Handle("POST /api/v2/workspaceproxies", rbac.Needs(rbac.Update, rbac.Deployment), s.create,
+		audit.On(audit.Create, audit.WorkspaceProxy), httpapi.CreatesSecret("The region proxy"))
 	mux.Handle("GET /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.get)
-	mux.Handle("PATCH /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.patch, audit.On(audit.Write, audit.WorkspaceProxy))
-	mux.Handle("DELETE /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.delete, audit.On(audit.Delete, audit.WorkspaceProxy))
+	mux.Handle("PATCH /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.patch,
+		audit.On(audit.Write, audit.WorkspaceProxy))
+	mux.Handle("DELETE /api/v2/workspaceproxies/{workspaceproxy}", rbac.Needs(rbac.Update, rbac.Deployment), s.delete,
+		audit.On(audit.Delete, audit.WorkspaceProxy))
 }
 
 func displayName(p dbsqlc.WorkspaceProxy) string {
@@ -71,7 +75,8 @@ func (s *Service) own(r *http.Request) (sdk.Region, error) {
 		return sdk.Region{}, fmt.Errorf("read deployment id: %w", err)
 	}
 	return sdk.Region{
-		ID: id, Name: primary, DisplayName: "Default", Healthy: true, PathAppURL: s.opts.AccessURL.String(), WildcardHostname: s.opts.WildcardHost,
+		ID: id, Name: primary, DisplayName: "Default", Healthy: true, PathAppURL: s.opts.AccessURL.String(),
+		WildcardHostname: s.opts.WildcardHost,
 	}, nil
 }
 
@@ -96,7 +101,8 @@ func (s *Service) proxy(p dbsqlc.WorkspaceProxy, connected bool) sdk.WorkspacePr
 	}
 	return sdk.WorkspaceProxy{
 		Region: s.region(p, connected), URL: p.Url, DERPEnabled: true, DERPOnly: !p.Apps, Version: p.Version,
-		Status: sdk.WorkspaceProxyStatus{Status: status, CheckedAt: time.Now().UTC()}, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		Status: sdk.WorkspaceProxyStatus{Status: status, CheckedAt: time.Now().UTC()}, CreatedAt: p.CreatedAt,
+		UpdatedAt: p.UpdatedAt,
 	}
 }
 
@@ -126,7 +132,8 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := sdk.Regions[sdk.WorkspaceProxy]{Regions: sdk.List[sdk.WorkspaceProxy]{{
-		Region: own, URL: s.opts.AccessURL.String(), DERPEnabled: true, Status: sdk.WorkspaceProxyStatus{Status: sdk.ProxyOK, CheckedAt: time.Now().UTC()},
+		Region: own, URL: s.opts.AccessURL.String(), DERPEnabled: true,
+		Status: sdk.WorkspaceProxyStatus{Status: sdk.ProxyOK, CheckedAt: time.Now().UTC()},
 	}}}
 	for _, row := range rows {
 		out.Regions = append(out.Regions, s.proxy(row.WorkspaceProxy, row.Connected))
@@ -195,14 +202,17 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		return audit.Record(ctx, q, audit.Entry{
-			ID: row.ID, Name: row.Name, Diff: audit.Diff{}.Field("name", "", row.Name).Field("display_name", "", row.DisplayName).Field("icon", "", row.Icon).Secret("token"),
+			ID: row.ID, Name: row.Name, Diff: audit.Diff{}.Field("name", "", row.Name).Field("display_name", "",
+				row.DisplayName).Field("icon", "", row.Icon).Secret("token"),
 		})
 	})
 	if err != nil {
 		return stored(err, req.Name)
 	}
 	s.log.Info("region proxy created", "user", httpapi.ActorFrom(ctx).Username, "region", row.Name)
-	return httpapi.Write(w, http.StatusCreated, sdk.WorkspaceProxyResponse{Proxy: s.proxy(row, false), Token: token.Reveal()})
+	return httpapi.Write(w, http.StatusCreated, sdk.WorkspaceProxyResponse{
+		Proxy: s.proxy(row, false), Token: token.Reveal(),
+	})
 }
 
 func stored(err error, name string) error {
@@ -225,11 +235,16 @@ func (s *Service) patch(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		to := dbsqlc.UpdateWorkspaceProxyParams{ID: before.ID, Name: cmp.Or(req.Name, before.Name), DisplayName: cmp.Or(req.DisplayName, before.DisplayName), Icon: cmp.Or(req.Icon, before.Icon), TokenHash: before.TokenHash}
+		to := dbsqlc.UpdateWorkspaceProxyParams{
+			ID: before.ID, Name: cmp.Or(req.Name, before.Name),
+			DisplayName: cmp.Or(req.DisplayName, before.DisplayName), Icon: cmp.Or(req.Icon, before.Icon),
+			TokenHash: before.TokenHash,
+		}
 		if err := checkFields(to.Name, to.DisplayName, to.Icon); err != nil {
 			return err
 		}
-		diff := audit.Diff{}.Field("name", before.Name, to.Name).Field("display_name", before.DisplayName, to.DisplayName).Field("icon", before.Icon, to.Icon)
+		diff := audit.Diff{}.Field("name", before.Name, to.Name).Field("display_name", before.DisplayName,
+			to.DisplayName).Field("icon", before.Icon, to.Icon)
 		if req.RegenerateToken {
 			token = newToken()
 			to.TokenHash, diff = token.Hash(), diff.Secret("token")
@@ -250,7 +265,9 @@ func (s *Service) patch(w http.ResponseWriter, r *http.Request) error {
 	for _, other := range rows {
 		connected = connected || other.WorkspaceProxy.ID == row.ID && other.Connected && !req.RegenerateToken
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.WorkspaceProxyResponse{Proxy: s.proxy(row, connected), Token: token.Reveal()})
+	return httpapi.Write(w, http.StatusOK, sdk.WorkspaceProxyResponse{
+		Proxy: s.proxy(row, connected), Token: token.Reveal(),
+	})
 }
 
 func (s *Service) delete(w http.ResponseWriter, r *http.Request) error {
@@ -281,8 +298,10 @@ func checkFields(name, display, icon string) error {
 	case uuid.Validate(name) == nil:
 		refused.WithField("name", "must not be an id")
 	}
-	if !utf8.ValidString(display) || utf8.RuneCountInString(display) > maxDisplayName || strings.ContainsFunc(display, httpapi.Hidden) {
-		refused.WithField("display_name", fmt.Sprintf("must be at most %d characters, all of them visible", maxDisplayName))
+	if !utf8.ValidString(display) || utf8.RuneCountInString(display) > maxDisplayName ||
+		strings.ContainsFunc(display, httpapi.Hidden) {
+		refused.WithField("display_name",
+			fmt.Sprintf("must be at most %d characters, all of them visible", maxDisplayName))
 	}
 	if !utf8.ValidString(icon) || len(icon) > maxIcon {
 		refused.WithField("icon", fmt.Sprintf("must be at most %d bytes", maxIcon))

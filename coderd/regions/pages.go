@@ -8,11 +8,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/lazyregexp"
 )
 
-// hostForm is what may stand in a page's policy. A URL may contain more, such as a semicolon, which would end the directive.
+// hostForm is what may stand in a page's policy. A URL may contain more, such as a semicolon, which would end the
+// directive.
 var hostForm = lazyregexp.New(`^(?i:[a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]+)?$`)
 
-// Pages serves the dashboard with a policy that lets its pages connect to the connected proxies that serve apps and terminals, and to no other
-// host. next must not set a policy of its own.
+// Pages serves the dashboard with a policy that lets its pages connect to the connected proxies that serve apps and
+// terminals, and to no other host. next must not set a policy of its own.
 func (s *Service) Pages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if sources := s.sources.Load(); sources != nil && *sources != "" && !strings.HasPrefix(r.URL.Path, "/assets/") {
@@ -34,7 +35,8 @@ func sourcesOf(addresses []string) string {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostForm().MatchString(u.Host) {
 			continue
 		}
-		b.WriteString(" " + u.Scheme + "://" + u.Host + " " + strings.Replace(u.Scheme, "http", "ws", 1) + "://" + u.Host)
+		b.WriteString(" " + u.Scheme + "://" + u.Host + " " + strings.Replace(u.Scheme, "http", "ws",
+			1) + "://" + u.Host)
 	}
 	return b.String()
 }

@@ -1,5 +1,6 @@
-// Package regions owns the region proxies: it creates, lists, changes and deletes them, accepts their connections, and reports to every server
-// which of them are connected. The database is where servers learn of the proxies that are connected to others.
+// Package regions owns the region proxies: it creates, lists, changes and deletes them, accepts their connections, and
+// reports to every server which of them are connected. The database is where servers learn of the proxies that are
+// connected to others.
 //
 // It must not know the mesh: the Mesh interface gives it the keys that proxies admit.
 package regions
@@ -68,9 +69,11 @@ type Options struct {
 	WildcardHost string
 	// FollowKeys returns the keys that a proxy admits.
 	FollowKeys func() Keys
-	// Recheck has the nodes of proxies looked at: their visas may have expired, or their tokens been replaced. The same goroutine calls it.
+	// Recheck has the nodes of proxies looked at: their visas may have expired, or their tokens been replaced. The same
+	// goroutine calls it.
 	Recheck func(context.Context)
-	// Changed receives the regions of the connected proxies at the beginning and whenever they may have changed. One goroutine calls it.
+	// Changed receives the regions of the connected proxies at the beginning and whenever they may have changed. One
+	// goroutine calls it.
 	Changed func([]tailnet.RelayRegion)
 }
 
@@ -148,8 +151,8 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// look reports the connected proxies, and ends the connections of those that were deleted, got another token, or have a successor. While the
-// database does not answer, everything stays.
+// look reports the connected proxies, and ends the connections of those that were deleted, got another token, or have a
+// successor. While the database does not answer, everything stays.
 func (s *Service) look(ctx context.Context) error {
 	stored := s.stored() // before the database is asked: it must name them, or others in their place
 	rows, err := s.rows(ctx)
@@ -173,7 +176,9 @@ func (s *Service) look(ctx context.Context) error {
 			addresses = append(addresses, p.Url)
 		}
 		if row.Connected {
-			list = append(list, tailnet.RelayRegion{ID: int(p.Region), Code: p.Name, Name: displayName(p), URL: p.Url, STUNPort: int(p.StunPort)})
+			list = append(list, tailnet.RelayRegion{
+				ID: int(p.Region), Code: p.Name, Name: displayName(p), URL: p.Url, STUNPort: int(p.StunPort),
+			})
 		}
 	}
 	sources := sourcesOf(addresses)
@@ -241,7 +246,8 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 		conn.Close(websock.StatusPolicy, err.Error())
 		return nil
 	}
-	conn.Close(websock.StatusGoingAway, "the server is stopping, the token has changed, or another process serves the region")
+	conn.Close(websock.StatusGoingAway,
+		"the server is stopping, the token has changed, or another process serves the region")
 	return nil
 }
 
@@ -324,7 +330,8 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 	}
 }
 
-// dismiss revokes all keys at a proxy that another process has replaced: nodes that stayed would not meet those at the other one.
+// dismiss revokes all keys at a proxy that another process has replaced: nodes that stayed would not meet those at the
+// other one.
 func (s *Service) dismiss(ctx context.Context, conn *websock.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -418,12 +425,12 @@ func (s *Service) greet(ctx context.Context, conn *websock.Conn) (region.Hello, 
 	return hello, nil
 }
 
-// errOther is the refusal of a proxy whose URL leads to another one, at least at times. Nodes that meet at a region's relay must all find the
-// same process. The close frame that carries it has room for 123 bytes.
+// errOther is the refusal of a proxy whose URL leads to another one, at least at times. Nodes that meet at a region's
+// relay must all find the same process. The close frame that carries it has room for 123 bytes.
 var errOther = errors.New("the access URL leads to another region proxy: one process serves a region, others wait until it leads to them")
 
-// check asks the proxy at base who it is, over a connection of its own. It returns errOther if another proxy answers. What the answer is otherwise
-// is not told: the proxy chose the URL.
+// check asks the proxy at base who it is, over a connection of its own. It returns errOther if another proxy answers.
+// What the answer is otherwise is not told: the proxy chose the URL.
 func check(ctx context.Context, base *url.URL, want string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(region.CheckPath).String(), nil)
 	if err != nil {
@@ -454,7 +461,8 @@ func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hell
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	n, err := s.opts.DB.ConnectWorkspaceProxy(ctx, dbsqlc.ConnectWorkspaceProxyParams{
-		ID: row.ID, TokenHash: row.TokenHash, Url: hello.URL, StunPort: int32(hello.STUNPort), Version: hello.Version, ServerID: &s.opts.ID, ConnectionID: &id,
+		ID: row.ID, TokenHash: row.TokenHash, Url: hello.URL, StunPort: int32(hello.STUNPort), Version: hello.Version,
+		ServerID: &s.opts.ID, ConnectionID: &id,
 		Apps: hello.Apps, WildcardHost: hello.WildcardHost, SshAddress: hello.SSHAddress,
 		WireguardAddress: hello.WireGuardAddress,
 	})
@@ -472,7 +480,9 @@ func (s *Service) connected(ctx context.Context, row dbsqlc.WorkspaceProxy, hell
 func (s *Service) disconnected(ctx context.Context, row dbsqlc.WorkspaceProxy, id uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	if err := s.opts.DB.DisconnectWorkspaceProxy(ctx, dbsqlc.DisconnectWorkspaceProxyParams{ID: row.ID, ConnectionID: &id}); err != nil {
+	if err := s.opts.DB.DisconnectWorkspaceProxy(ctx, dbsqlc.DisconnectWorkspaceProxyParams{
+		ID: row.ID, ConnectionID: &id,
+	}); err != nil {
 		s.log.Warn("cannot record that a region proxy disconnected", "region", row.Name, "err", err)
 	}
 }
@@ -494,7 +504,9 @@ func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Proxy, 
 func (s *Service) Grant(ctx context.Context, proxy Proxy, node, agent uuid.UUID, lifetime time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	if err := s.opts.DB.GrantRegionVisa(ctx, dbsqlc.GrantRegionVisaParams{ProxyID: proxy.ID, NodeID: node, AgentID: agent, LifeSeconds: lifetime.Seconds()}); err != nil {
+	if err := s.opts.DB.GrantRegionVisa(ctx, dbsqlc.GrantRegionVisaParams{
+		ProxyID: proxy.ID, NodeID: node, AgentID: agent, LifeSeconds: lifetime.Seconds(),
+	}); err != nil {
 		return fmt.Errorf("grant visa: %w", err)
 	}
 	return nil
@@ -508,7 +520,9 @@ func (s *Service) MayVisit(ctx context.Context, proxy Proxy, node, agent uuid.UU
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	ok, err := s.opts.DB.HasRegionVisa(ctx, dbsqlc.HasRegionVisaParams{ProxyID: proxy.ID, NodeID: node, AgentID: agent, TokenHash: hash})
+	ok, err := s.opts.DB.HasRegionVisa(ctx, dbsqlc.HasRegionVisaParams{
+		ProxyID: proxy.ID, NodeID: node, AgentID: agent, TokenHash: hash,
+	})
 	if err != nil {
 		return fmt.Errorf("check visa: %w", err)
 	}

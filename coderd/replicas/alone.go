@@ -22,9 +22,9 @@ type alone struct {
 	cut   atomic.Bool
 }
 
-// CutOff reports whether this server has had no link to any other for 15 s while others live and can serve instead: one of them is linked, or
-// was started earlier. So a deployment whose servers are all without links keeps one that serves. A server whose others have died is not cut
-// off: their heartbeats ended before or with their links.
+// CutOff reports whether this server has had no link to any other for 15 s while others live and can serve instead: one
+// of them is linked, or was started earlier. So a deployment whose servers are all without links keeps one that serves.
+// A server whose others have died is not cut off: their heartbeats ended before or with their links.
 func (s *Service) CutOff() bool { return s.alone.cut.Load() }
 
 // noteLinks decides whether this server is cut off, and tells the other servers how many links it has.

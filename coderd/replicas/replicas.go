@@ -1,5 +1,6 @@
-// Package replicas knows the server processes of the deployment: it announces this one, and reports which others run. The database is
-// where they meet. Each server's heartbeat (coderd/jobs) keeps its row alive; a server without one for 15 seconds is gone.
+// Package replicas knows the server processes of the deployment: it announces this one, and reports which others run.
+// The database is where they meet. Each server's heartbeat (coderd/jobs) keeps its row alive; a server without one for
+// 15 seconds is gone.
 //
 // It must not know what servers tell each other.
 package replicas
@@ -51,7 +52,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Self is this process.
 	Self Server
-	// LinkVersion and MinLinkVersion are the newest and oldest version of the protocol between servers that this process understands.
+	// LinkVersion and MinLinkVersion are the newest and oldest version of the protocol between servers that this
+	// process understands.
 	LinkVersion, MinLinkVersion int
 	// StateKeys are the ids of the keys that this process encrypts with (the first) and decrypts with.
 	StateKeys []string
@@ -108,7 +110,8 @@ func (s *Service) checkClock(ctx context.Context) error {
 
 // compatible returns a fault if this process and another server cannot run side by side.
 func (s *Service) compatible(row dbsqlc.ListServersRow) error {
-	if len(row.StateKeys) > 0 && (!slices.Contains(s.opts.StateKeys, row.StateKeys[0]) || !slices.Contains(row.StateKeys, s.opts.StateKeys[0])) {
+	if len(row.StateKeys) > 0 &&
+		(!slices.Contains(s.opts.StateKeys, row.StateKeys[0]) || !slices.Contains(row.StateKeys, s.opts.StateKeys[0])) {
 		return fault.New(fault.Invalid, "The server at %s uses another state-encryption key (%s, this one uses %s)", row.Url, row.StateKeys[0], s.opts.StateKeys[0]).
 			WithDetail("All servers need the same keys: copy that server's file to --state-encryption-key-file, and start this one again. Add a new key after the old one on all servers before it becomes the first.")
 	}
@@ -144,8 +147,9 @@ func (s *Service) Start(ctx context.Context) error {
 func (s *Service) announce(ctx context.Context) error {
 	err := s.opts.DB.AnnounceServer(ctx, dbsqlc.AnnounceServerParams{
 		ID: s.opts.Self.ID, Url: s.opts.Self.URL.String(), Version: s.opts.Self.Version,
-		LinkVersion: int32(s.opts.LinkVersion), MinLinkVersion: int32(s.opts.MinLinkVersion), StateKeys: s.opts.StateKeys,
-		Schema: database.ProgramSchema(),
+		LinkVersion: int32(s.opts.LinkVersion), MinLinkVersion: int32(s.opts.MinLinkVersion),
+		StateKeys: s.opts.StateKeys,
+		Schema:    database.ProgramSchema(),
 	})
 	if err != nil {
 		return fmt.Errorf("announce this server: %w", err)
@@ -198,7 +202,9 @@ func (s *Service) look(ctx context.Context) error {
 			errs = append(errs, err)
 			continue
 		}
-		others = append(others, Server{ID: row.ID, URL: u, Version: row.Version, Started: row.StartedAt, Older: !announced})
+		others = append(others, Server{
+			ID: row.ID, URL: u, Version: row.Version, Started: row.StartedAt, Older: !announced,
+		})
 	}
 	s.opts.Changed(others)
 	if !announced { // this server was silent for so long that others removed it

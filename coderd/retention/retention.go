@@ -1,9 +1,10 @@
-// Package retention removes old data: states of all but the newest builds and later the builds themselves; logs of jobs and of agents
-// that are gone; dry runs, imports that did not become a template version, and their archives; rows of the audit log and the
-// connection log; sessions and tokens that ended; keys of requests; notifications; lifecycle events with their deliveries. It knows only ages and counts; the queries know what must stay.
+// Package retention removes old data: states of all but the newest builds and later the builds themselves; logs of jobs
+// and of agents that are gone; dry runs, imports that did not become a template version, and their archives; rows of
+// the audit log and the connection log; sessions and tokens that ended; keys of requests; notifications; lifecycle
+// events with their deliveries. It knows only ages and counts; the queries know what must stay.
 //
-// It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works at a
-// time. What cannot be removed does not keep other data: it is logged and tried again an hour later.
+// It works in small transactions to hold locks only briefly, each under an advisory lock so that only one server works
+// at a time. What cannot be removed does not keep other data: it is logged and tried again an hour later.
 package retention
 
 import (
@@ -38,12 +39,13 @@ const (
 	// fileGrace is the minimum time that an archive without a job is kept: a job that refers to it may be about to be
 	// created.
 	fileGrace = 24 * time.Hour
-	// keepDelivered is how long messages are kept after they were delivered or given up. It must be longer than the day in which equal events
-	// are announced once.
+	// keepDelivered is how long messages are kept after they were delivered or given up. It must be longer than the day
+	// in which equal events are announced once.
 	keepDelivered = 7 * 24 * time.Hour
 	// keepRequests is how long the keys of requests that created something are kept. The queries ignore older ones.
 	keepRequests = 24 * time.Hour
-	// keepEvents is how long lifecycle events and their deliveries are kept, for replays and for readers that come back.
+	// keepEvents is how long lifecycle events and their deliveries are kept, for replays and for readers that come
+	// back.
 	keepEvents = 7 * 24 * time.Hour
 	// keepRead is how long a notification stays in an inbox after it was read.
 	keepRead = 90 * 24 * time.Hour
@@ -73,14 +75,16 @@ type Limits struct {
 	States int
 	// Jobs is how long logs of jobs, dry runs and imports without a template are kept after their end. 0 keeps all.
 	Jobs time.Duration
-	// Audit and Connections are how long rows of the audit log and ended sessions of the connection log are kept. 0 keeps all.
+	// Audit and Connections are how long rows of the audit log and ended sessions of the connection log are kept. 0
+	// keeps all.
 	Audit, Connections time.Duration
-	// Builds is how long builds are kept after their end, with their jobs and resources. It keeps the 10 newest of each workspace and those
-	// with a state. 0 keeps all.
+	// Builds is how long builds are kept after their end, with their jobs and resources. It keeps the 10 newest of each
+	// workspace and those with a state. 0 keeps all.
 	Builds time.Duration
 	// Keys is how long sessions and tokens are kept after their end, at least MinKeys. 0 keeps all.
 	Keys time.Duration
-	// AgentLogs is how long the logs of an agent are kept after its last connection, once its workspace no longer has it. 0 keeps all.
+	// AgentLogs is how long the logs of an agent are kept after its last connection, once its workspace no longer has
+	// it. 0 keeps all.
 	AgentLogs time.Duration
 }
 
@@ -96,7 +100,8 @@ type Service struct {
 // New returns a service that is not started.
 func New(opts Options) *Service {
 	s := &Service{opts: opts, removed: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "codermesh_retention_removed_total", Help: "Rows of old data that this server removed, or jobs and agents whose logs it removed.",
+		Name: "codermesh_retention_removed_total",
+		Help: "Rows of old data that this server removed, or jobs and agents whose logs it removed.",
 	}, []string{"data"})}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
@@ -157,43 +162,63 @@ func (s *Service) kinds() []kind {
 			return q.DeleteOldImports(ctx, dbsqlc.DeleteOldImportsParams{Before: jobs, MaxRows: maxRows})
 		}},
 		{"builds", s.opts.Builds <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldBuilds(ctx, dbsqlc.DeleteOldBuildsParams{Before: ago(s.opts.Builds), Kept: int32(max(s.opts.States, keepBuilds)), MaxRows: maxLogs})
+			return q.DeleteOldBuilds(ctx, dbsqlc.DeleteOldBuildsParams{
+				Before: ago(s.opts.Builds), Kept: int32(max(s.opts.States, keepBuilds)), MaxRows: maxLogs,
+			})
 		}},
 		{"archives", s.opts.Jobs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{Before: ago(max(s.opts.Jobs, fileGrace)), MaxRows: maxRows})
+			return q.DeleteOldFiles(ctx, dbsqlc.DeleteOldFilesParams{
+				Before: ago(max(s.opts.Jobs, fileGrace)), MaxRows: maxRows,
+			})
 		}},
 		{"agent logs", s.opts.AgentLogs <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldAgentLogs(ctx, dbsqlc.DeleteOldAgentLogsParams{Before: ago(s.opts.AgentLogs), MaxRows: maxLogs})
+			return q.DeleteOldAgentLogs(ctx, dbsqlc.DeleteOldAgentLogsParams{
+				Before: ago(s.opts.AgentLogs), MaxRows: maxLogs,
+			})
 		}},
 		{"audit log", s.opts.Audit <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldAuditLogs(ctx, dbsqlc.DeleteOldAuditLogsParams{Before: ago(s.opts.Audit), MaxRows: maxRead})
+			return q.DeleteOldAuditLogs(ctx, dbsqlc.DeleteOldAuditLogsParams{
+				Before: ago(s.opts.Audit), MaxRows: maxRead,
+			})
 		}},
 		{"connection log", s.opts.Connections <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldConnectionLogs(ctx, dbsqlc.DeleteOldConnectionLogsParams{Before: ago(s.opts.Connections), MaxRows: maxRead})
+			return q.DeleteOldConnectionLogs(ctx, dbsqlc.DeleteOldConnectionLogsParams{
+				Before: ago(s.opts.Connections), MaxRows: maxRead,
+			})
 		}},
 		{"sessions and tokens", s.opts.Keys <= 0, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldKeys(ctx, dbsqlc.DeleteOldKeysParams{Before: ago(max(s.opts.Keys, MinKeys)), MaxRows: maxRead})
+			return q.DeleteOldKeys(ctx, dbsqlc.DeleteOldKeysParams{
+				Before: ago(max(s.opts.Keys, MinKeys)), MaxRows: maxRead,
+			})
 		}},
 		{"keys of requests", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldCreationKeys(ctx, dbsqlc.DeleteOldCreationKeysParams{Before: ago(keepRequests), MaxRows: maxRead})
+			return q.DeleteOldCreationKeys(ctx, dbsqlc.DeleteOldCreationKeysParams{
+				Before: ago(keepRequests), MaxRows: maxRead,
+			})
 		}},
 		{"notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldNotifications(ctx, dbsqlc.DeleteOldNotificationsParams{Before: ago(keepDelivered), MaxRows: maxRead})
+			return q.DeleteOldNotifications(ctx, dbsqlc.DeleteOldNotificationsParams{
+				Before: ago(keepDelivered), MaxRows: maxRead,
+			})
 		}},
 		{"lifecycle events", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteOldLifecycleEvents(ctx, dbsqlc.DeleteOldLifecycleEventsParams{Before: ago(keepEvents), MaxRows: maxRead})
+			return q.DeleteOldLifecycleEvents(ctx, dbsqlc.DeleteOldLifecycleEventsParams{
+				Before: ago(keepEvents), MaxRows: maxRead,
+			})
 		}},
 		{"read notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
 			return q.DeleteOldInbox(ctx, dbsqlc.DeleteOldInboxParams{Before: ago(keepRead), MaxRows: maxRead})
 		}},
 		{"unread notifications", false, func(ctx context.Context, q *dbsqlc.Queries) (int64, error) {
-			return q.DeleteForgottenInbox(ctx, dbsqlc.DeleteForgottenInboxParams{Before: ago(keepUnread), MaxRows: maxRead})
+			return q.DeleteForgottenInbox(ctx, dbsqlc.DeleteForgottenInboxParams{
+				Before: ago(keepUnread), MaxRows: maxRead,
+			})
 		}},
 	}
 }
 
-// Run removes everything that is old now, unless another server is doing so. It returns the errors of all kinds of data that it could not
-// remove.
+// Run removes everything that is old now, unless another server is doing so. It returns the errors of all kinds of data
+// that it could not remove.
 func (s *Service) Run(ctx context.Context) error {
 	var failed []error
 	for _, kind := range s.kinds() {
@@ -216,7 +241,9 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // batches removes data batch by batch until nothing is left.
-func (s *Service) batches(ctx context.Context, remove func(context.Context, *dbsqlc.Queries) (int64, error)) (removed int64, err error) {
+func (s *Service) batches(
+	ctx context.Context, remove func(context.Context, *dbsqlc.Queries) (int64, error),
+) (removed int64, err error) {
 	for {
 		var n int64
 		err := func() error {

@@ -58,7 +58,8 @@ func (c *userChange) set(o operation) (err error) {
 		if json.Unmarshal(o.value, &name) != nil {
 			return invalid("invalidValue", "name must be an object.")
 		}
-		c.given, c.family, c.formatted = or(name.GivenName, c.given), or(name.FamilyName, c.family), or(name.Formatted, c.formatted)
+		c.given, c.family, c.formatted = or(name.GivenName, c.given), or(name.FamilyName, c.family), or(name.Formatted,
+			c.formatted)
 	}
 	return err
 }
@@ -108,7 +109,8 @@ func wholeUser(data []byte) (c userChange, err error) {
 	}
 	for name, value := range values {
 		attribute := strings.ToLower(name)
-		if string(value) == "null" || !slices.Contains([]string{"username", "displayname", "externalid", "active", "emails", "name"}, attribute) {
+		if string(value) == "null" ||
+			!slices.Contains([]string{"username", "displayname", "externalid", "active", "emails", "name"}, attribute) {
 			continue
 		}
 		if attribute == "emails" && string(value) == "[]" {

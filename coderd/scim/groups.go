@@ -74,7 +74,9 @@ func (s *Service) listGroups(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	total, err := s.opts.DB.CountScimGroups(r.Context(), dbsqlc.CountScimGroupsParams{ID: p.ID, DisplayName: p.DisplayName, ExternalID: p.ExternalID})
+	total, err := s.opts.DB.CountScimGroups(r.Context(), dbsqlc.CountScimGroupsParams{
+		ID: p.ID, DisplayName: p.DisplayName, ExternalID: p.ExternalID,
+	})
 	if err != nil {
 		return fmt.Errorf("count groups: %w", err)
 	}
@@ -106,7 +108,9 @@ func (s *Service) groups(ctx context.Context, p dbsqlc.ListScimGroupsParams, wit
 			return nil, fmt.Errorf("list members: %w", err)
 		}
 		for _, m := range found {
-			members[m.GroupID] = append(members[m.GroupID], object{"value": m.UserID.String(), "display": m.UserName, "$ref": s.location("Users", m.UserID.String())})
+			members[m.GroupID] = append(members[m.GroupID], object{
+				"value": m.UserID.String(), "display": m.UserName, "$ref": s.location("Users", m.UserID.String()),
+			})
 		}
 	}
 	out := []object{}
@@ -169,7 +173,9 @@ func (s *Service) createGroup(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return groupTaken(err, name)
 		}
-		if err := q.InsertScimGroupLink(ctx, dbsqlc.InsertScimGroupLinkParams{GroupID: id, ExternalID: value(c.externalID)}); err != nil {
+		if err := q.InsertScimGroupLink(ctx, dbsqlc.InsertScimGroupLinkParams{
+			GroupID: id, ExternalID: value(c.externalID),
+		}); err != nil {
 			return fmt.Errorf("store group: %w", err)
 		}
 		if err := changeMembers(ctx, q, id, c.members); err != nil {
@@ -197,7 +203,8 @@ const maxExternalID = 1024
 
 func checkExternalID(id *string) error {
 	if id != nil && (len(*id) > maxExternalID || strings.ContainsFunc(*id, httpapi.Hidden)) {
-		return invalid("invalidValue", fmt.Sprintf("externalId must have at most %d bytes, all of them visible characters.", maxExternalID))
+		return invalid("invalidValue",
+			fmt.Sprintf("externalId must have at most %d bytes, all of them visible characters.", maxExternalID))
 	}
 	return nil
 }
@@ -210,7 +217,9 @@ func groupTaken(err error, name string) error {
 }
 
 // changeGroup serves PUT, which answers with the group, and PATCH, which does not: groups can be large.
-func (s *Service) changeGroup(parse func([]byte) (groupChange, error), answer bool) func(http.ResponseWriter, *http.Request) error {
+func (s *Service) changeGroup(
+	parse func([]byte) (groupChange, error), answer bool,
+) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		id, err := pathID(r, "group")
 		if err != nil {
@@ -259,7 +268,9 @@ func applyGroup(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c groupCha
 		return err
 	}
 	if c.externalID != nil {
-		if err := q.UpdateScimGroupLink(ctx, dbsqlc.UpdateScimGroupLinkParams{GroupID: id, ExternalID: *c.externalID}); err != nil {
+		if err := q.UpdateScimGroupLink(ctx, dbsqlc.UpdateScimGroupLinkParams{
+			GroupID: id, ExternalID: *c.externalID,
+		}); err != nil {
 			return fmt.Errorf("store group: %w", err)
 		}
 	}
@@ -279,8 +290,8 @@ func recordGroup(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Gr
 	return audit.Record(ctx, q, entry)
 }
 
-// changeMembers applies the steps in their order. A user that the provider does not see cannot become a member; one that is no member
-// can be removed.
+// changeMembers applies the steps in their order. A user that the provider does not see cannot become a member; one
+// that is no member can be removed.
 func changeMembers(ctx context.Context, q *dbsqlc.Queries, group uuid.UUID, steps []memberChange) error {
 	for _, step := range steps {
 		ids, seen := []uuid.UUID{}, map[uuid.UUID]bool{}
@@ -297,7 +308,9 @@ func changeMembers(ctx context.Context, q *dbsqlc.Queries, group uuid.UUID, step
 			}
 		}
 		if step.op == "remove" {
-			if err := q.RemoveGroupMembers(ctx, dbsqlc.RemoveGroupMembersParams{GroupID: group, Users: ids}); err != nil {
+			if err := q.RemoveGroupMembers(ctx, dbsqlc.RemoveGroupMembersParams{
+				GroupID: group, Users: ids,
+			}); err != nil {
 				return fmt.Errorf("remove members: %w", err)
 			}
 			continue
@@ -319,7 +332,8 @@ func changeMembers(ctx context.Context, q *dbsqlc.Queries, group uuid.UUID, step
 }
 
 func noMember(ids string) error {
-	return invalid("invalidValue", fmt.Sprintf("members must be the ids of users that SCIM shows: not all of %s are.", ids))
+	return invalid("invalidValue",
+		fmt.Sprintf("members must be the ids of users that SCIM shows: not all of %s are.", ids))
 }
 
 func (s *Service) deleteGroup(w http.ResponseWriter, r *http.Request) error {

@@ -15,7 +15,8 @@ const (
 	maxMembers    = 10000
 )
 
-// term is a comparison of a filter: attribute eq "value". The attribute is in lower case, without the URN of its schema.
+// term is a comparison of a filter: attribute eq "value". The attribute is in lower case, without the URN of its
+// schema.
 type term struct{ attribute, value string }
 
 // path names what an operation changes: attribute, attribute.sub, or attribute[where].sub. Names are in lower case.
@@ -24,7 +25,8 @@ type path struct {
 	where          []term
 }
 
-// scanner reads filters and paths (RFC 7644, section 3.4.2.2), as far as identity providers use them: comparisons with eq, joined by and.
+// scanner reads filters and paths (RFC 7644, section 3.4.2.2), as far as identity providers use them: comparisons with
+// eq, joined by and.
 type scanner struct {
 	text string
 	bad  bool
@@ -157,8 +159,8 @@ type operation struct {
 	value json.RawMessage
 }
 
-// parsePatch parses a PATCH (RFC 7644, section 3.5.2). Operations without a path become one for each attribute of their value, in no
-// certain order.
+// parsePatch parses a PATCH (RFC 7644, section 3.5.2). Operations without a path become one for each attribute of their
+// value, in no certain order.
 func parsePatch(data []byte) ([]operation, error) {
 	var body struct {
 		Operations []struct {
@@ -171,13 +173,15 @@ func parsePatch(data []byte) ([]operation, error) {
 		return nil, invalid("invalidSyntax", "The body is not a list of operations.")
 	}
 	if len(body.Operations) == 0 || len(body.Operations) > maxOperations {
-		return nil, invalid("invalidSyntax", "A request must have between 1 and "+strconv.Itoa(maxOperations)+" operations.")
+		return nil, invalid("invalidSyntax",
+			"A request must have between 1 and "+strconv.Itoa(maxOperations)+" operations.")
 	}
 	var out []operation
 	for _, o := range body.Operations {
 		op := strings.ToLower(o.Op)
 		if op != "add" && op != "remove" && op != "replace" {
-			return nil, invalid("invalidSyntax", "The operation "+strconv.Quote(o.Op)+" must be add, remove or replace.")
+			return nil, invalid("invalidSyntax",
+				"The operation "+strconv.Quote(o.Op)+" must be add, remove or replace.")
 		}
 		if o.Path != "" {
 			p, err := parsePath(o.Path)
@@ -208,8 +212,8 @@ func parsePatch(data []byte) ([]operation, error) {
 	return out, nil
 }
 
-// readObject decodes an object, nil for anything else. Names of attributes have no case (RFC 7643, section 2.1), so two that differ only
-// there are the same one, and of two values for it the sender may have meant either.
+// readObject decodes an object, nil for anything else. Names of attributes have no case (RFC 7643, section 2.1), so two
+// that differ only there are the same one, and of two values for it the sender may have meant either.
 func readObject(data []byte) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') || !json.Valid(data) {
@@ -235,9 +239,11 @@ func readObject(data []byte) (map[string]json.RawMessage, error) {
 	return out, nil
 }
 
-// isSchema reports whether a key of an object is not an attribute but the URN of an extension, which the server does not keep.
+// isSchema reports whether a key of an object is not an attribute but the URN of an extension, which the server does
+// not keep.
 func isSchema(name string) bool {
-	return strings.EqualFold(name, schemaEnterprise) || strings.HasPrefix(strings.ToLower(name), "urn:") && !strings.Contains(strings.ToLower(name), ":core:2.0:")
+	return strings.EqualFold(name, schemaEnterprise) || strings.HasPrefix(strings.ToLower(name), "urn:") &&
+		!strings.Contains(strings.ToLower(name), ":core:2.0:")
 }
 
 // readString decodes a string.
@@ -285,8 +291,8 @@ func (f *flag) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// readEmails decodes emails, one of them or an address, and returns the address that counts: the primary one, else that of work, else
-// the first.
+// readEmails decodes emails, one of them or an address, and returns the address that counts: the primary one, else that
+// of work, else the first.
 func readEmails(value json.RawMessage) (*string, error) {
 	var list []email
 	if json.Unmarshal(value, &list) != nil {
@@ -301,7 +307,8 @@ func readEmails(value json.RawMessage) (*string, error) {
 	}
 	best := list[0]
 	for _, e := range list {
-		if bool(e.Primary) && !bool(best.Primary) || strings.EqualFold(e.Type, "work") && !strings.EqualFold(best.Type, "work") && !bool(best.Primary) {
+		if bool(e.Primary) && !bool(best.Primary) || strings.EqualFold(e.Type, "work") &&
+			!strings.EqualFold(best.Type, "work") && !bool(best.Primary) {
 			best = e
 		}
 	}

@@ -19,16 +19,22 @@ func (s *Service) serviceProviderConfig(w http.ResponseWriter, _ *http.Request) 
 	return write(w, http.StatusOK, object{
 		"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"},
 		"patch":   object{"supported": true}, "filter": object{"supported": true, "maxResults": maxCount},
-		"bulk": object{"supported": false, "maxOperations": 0, "maxPayloadSize": 0}, "changePassword": no, "sort": no, "etag": no,
+		"bulk": object{
+			"supported": false, "maxOperations": 0, "maxPayloadSize": 0,
+		}, "changePassword": no, "sort": no, "etag": no,
 		"authenticationSchemes": []object{{"type": "oauthbearertoken", "name": "Bearer token", "description": "The token of --scim-auth-header", "primary": true}},
-		"meta":                  object{"resourceType": "ServiceProviderConfig", "location": s.location("ServiceProviderConfig")},
+		"meta": object{
+			"resourceType": "ServiceProviderConfig", "location": s.location("ServiceProviderConfig"),
+		},
 	})
 }
 
 func (s *Service) types() []object {
 	one := func(name, endpoint, schema string) object {
 		return object{
-			"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:ResourceType"}, "id": name, "name": name, "endpoint": endpoint, "schema": schema,
+			"schemas": []string{
+				"urn:ietf:params:scim:schemas:core:2.0:ResourceType",
+			}, "id": name, "name": name, "endpoint": endpoint, "schema": schema,
 			"meta": object{"resourceType": "ResourceType", "location": s.location("ResourceTypes", name)},
 		}
 	}
@@ -48,13 +54,17 @@ func attribute(name, kind string, more object) object {
 func (s *Service) definitions() []object {
 	one := func(id, name string, attributes ...object) object {
 		return object{
-			"schemas": []string{"urn:ietf:params:scim:schemas:core:2.0:Schema"}, "id": id, "name": name, "attributes": attributes,
+			"schemas": []string{
+				"urn:ietf:params:scim:schemas:core:2.0:Schema",
+			}, "id": id, "name": name, "attributes": attributes,
 			"meta": object{"resourceType": "Schema", "location": s.location("Schemas", id)},
 		}
 	}
 	reference := func(name string) object {
 		return attribute(name, "complex", object{"multiValued": true, "subAttributes": []object{
-			attribute("value", "string", object{"caseExact": true}), attribute("display", "string", object{"mutability": "readOnly"}),
+			attribute("value", "string", object{
+				"caseExact": true,
+			}), attribute("display", "string", object{"mutability": "readOnly"}),
 		}})
 	}
 	groups := reference("groups")
@@ -63,14 +73,18 @@ func (s *Service) definitions() []object {
 		one(schemaUser, "User",
 			attribute("userName", "string", object{"required": true, "uniqueness": "server"}),
 			attribute("name", "complex", object{"subAttributes": []object{
-				attribute("givenName", "string", nil), attribute("familyName", "string", nil), attribute("formatted", "string", nil),
+				attribute("givenName", "string", nil), attribute("familyName", "string", nil), attribute("formatted",
+					"string", nil),
 			}}),
 			attribute("displayName", "string", nil),
 			attribute("emails", "complex", object{"multiValued": true, "subAttributes": []object{
-				attribute("value", "string", nil), attribute("type", "string", nil), attribute("primary", "boolean", nil),
+				attribute("value", "string", nil), attribute("type", "string", nil), attribute("primary", "boolean",
+					nil),
 			}}),
 			attribute("active", "boolean", nil), groups),
-		one(schemaGroup, "Group", attribute("displayName", "string", object{"required": true, "uniqueness": "server"}), reference("members")),
+		one(schemaGroup, "Group", attribute("displayName", "string", object{
+			"required": true, "uniqueness": "server",
+		}), reference("members")),
 	}
 }
 

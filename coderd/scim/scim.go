@@ -1,10 +1,10 @@
-// Package scim serves SCIM 2.0 (RFC 7643 and 7644), with which an identity provider creates, changes and deactivates users and groups. It
-// owns what the provider says of them beyond the account: its own name and id for each. It has a bearer token of its own and no user: its
-// requests do not carry an rbac.Actor.
+// Package scim serves SCIM 2.0 (RFC 7643 and 7644), with which an identity provider creates, changes and deactivates
+// users and groups. It owns what the provider says of them beyond the account: its own name and id for each. It has a
+// bearer token of its own and no user: its requests do not carry an rbac.Actor.
 //
-// The provider sees the users that it provisioned and those that sign in with OpenID Connect, and the groups that it made. It never grants
-// a role, and an account with another way to sign in is a conflict, so that no account is taken over silently.
-// It knows neither templates nor workspaces.
+// The provider sees the users that it provisioned and those that sign in with OpenID Connect, and the groups that it
+// made. It never grants a role, and an account with another way to sign in is a conflict, so that no account is taken
+// over silently. It knows neither templates nor workspaces.
 package scim
 
 import (
@@ -161,14 +161,17 @@ func (s *Service) handle(h httpapi.HandlerFunc) httpapi.HandlerFunc {
 		}
 		p, ok := problemOf(err)
 		if !ok {
-			s.log.ErrorContext(r.Context(), "SCIM request failed", "request", httpapi.RequestID(r.Context()), "method", r.Method, "path", r.URL.Path, "err", err)
+			s.log.ErrorContext(r.Context(), "SCIM request failed", "request", httpapi.RequestID(r.Context()), "method",
+				r.Method, "path", r.URL.Path, "err", err)
 			p = problem{http.StatusInternalServerError, "", "The server could not handle this request. Its log has the cause under request " + httpapi.RequestID(r.Context()) + "."}
 		}
 		if p.status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="SCIM"`)
 		}
 		return write(w, p.status, map[string]any{
-			"schemas": []string{"urn:ietf:params:scim:api:messages:2.0:Error"}, "status": strconv.Itoa(p.status), "scimType": omit(p.kind), "detail": p.detail,
+			"schemas": []string{
+				"urn:ietf:params:scim:api:messages:2.0:Error",
+			}, "status": strconv.Itoa(p.status), "scimType": omit(p.kind), "detail": p.detail,
 		})
 	}
 }
@@ -181,8 +184,8 @@ func omit(text string) any {
 	return text
 }
 
-// authenticate compares the request's token with the configured one, in constant time. Some providers send the token alone, without the
-// word Bearer.
+// authenticate compares the request's token with the configured one, in constant time. Some providers send the token
+// alone, without the word Bearer.
 func (s *Service) authenticate(r *http.Request) error {
 	if s.opts.Token == "" {
 		return problem{http.StatusNotFound, "", "This server has no SCIM. Its operator sets a token with --scim-auth-header."}

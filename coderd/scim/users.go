@@ -82,7 +82,8 @@ func (s *Service) listUsers(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	total, err := s.opts.DB.CountScimUsers(r.Context(), dbsqlc.CountScimUsersParams{
-		ID: p.ID, UserName: p.UserName, Email: p.Email, ExternalID: p.ExternalID, DisplayName: p.DisplayName, Active: p.Active,
+		ID: p.ID, UserName: p.UserName, Email: p.Email, ExternalID: p.ExternalID, DisplayName: p.DisplayName,
+		Active: p.Active,
 	})
 	if err != nil {
 		return fmt.Errorf("count users: %w", err)
@@ -115,7 +116,9 @@ func (s *Service) users(ctx context.Context, p dbsqlc.ListScimUsersParams) ([]us
 	}
 	of := map[uuid.UUID][]object{}
 	for _, g := range groups {
-		of[g.UserID] = append(of[g.UserID], object{"value": g.ID.String(), "display": g.DisplayName, "$ref": s.location("Groups", g.ID.String())})
+		of[g.UserID] = append(of[g.UserID], object{
+			"value": g.ID.String(), "display": g.DisplayName, "$ref": s.location("Groups", g.ID.String()),
+		})
 	}
 	var out []user
 	for _, row := range rows {
@@ -212,7 +215,8 @@ func (s *Service) account(ctx context.Context, q *dbsqlc.Queries, address string
 	before, err := q.GetUserByEmail(ctx, address)
 	if database.IsNotFound(err) {
 		return s.opts.Accounts.CreateFrom(ctx, q, users.Account{
-			LoginType: sdk.LoginOIDC, Email: address, Username: strings.TrimSpace(*c.userName), Name: value(c.fullName()),
+			LoginType: sdk.LoginOIDC, Email: address, Username: strings.TrimSpace(*c.userName),
+			Name: value(c.fullName()),
 		})
 	}
 	if err != nil {
@@ -241,9 +245,11 @@ func taken(before dbsqlc.User) error {
 func (s *Service) describe(ctx context.Context, q *dbsqlc.Queries, u user, c userChange) error {
 	name := strings.TrimSpace(value(or(c.userName, &u.userName)))
 	p := dbsqlc.UpsertScimUserParams{
-		UserID: u.ID, UserName: name, ExternalID: value(or(c.externalID, &u.externalID)), GivenName: value(or(c.given, &u.given)), FamilyName: value(or(c.family, &u.family)),
+		UserID: u.ID, UserName: name, ExternalID: value(or(c.externalID, &u.externalID)),
+		GivenName: value(or(c.given, &u.given)), FamilyName: value(or(c.family, &u.family)),
 	}
-	if name == "" || len(name) > 320 || len(p.ExternalID) > maxExternalID || len(p.GivenName) > 255 || len(p.FamilyName) > 255 {
+	if name == "" || len(name) > 320 || len(p.ExternalID) > maxExternalID || len(p.GivenName) > 255 ||
+		len(p.FamilyName) > 255 {
 		return invalid("invalidValue", "userName, externalId and names must be shorter, and userName cannot be empty.")
 	}
 	if strings.ContainsFunc(name+p.ExternalID+p.GivenName+p.FamilyName, httpapi.Hidden) {
@@ -294,7 +300,10 @@ func (s *Service) change(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c
 	if err != nil {
 		return fmt.Errorf("lock user: %w", err)
 	}
-	u := user{User: row.User, userName: row.UserName, externalID: row.ExternalID, given: row.GivenName, family: row.FamilyName}
+	u := user{
+		User: row.User, userName: row.UserName, externalID: row.ExternalID, given: row.GivenName,
+		family: row.FamilyName,
+	}
 	if err := s.describe(ctx, q, u, c); err != nil {
 		return err
 	}
@@ -302,8 +311,10 @@ func (s *Service) change(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c
 	if c.given != nil || c.family != nil {
 		c.given, c.family = or(c.given, &u.given), or(c.family, &u.family)
 	}
-	address, name := strings.TrimSpace(value(or(c.email, &u.Email))), strings.TrimSpace(value(or(c.fullName(), &u.Name)))
-	if c.email == nil && c.userName != nil && strings.EqualFold(u.userName, u.Email) && strings.Contains(*c.userName, "@") {
+	address, name := strings.TrimSpace(value(or(c.email, &u.Email))), strings.TrimSpace(value(or(c.fullName(),
+		&u.Name)))
+	if c.email == nil && c.userName != nil && strings.EqualFold(u.userName, u.Email) &&
+		strings.Contains(*c.userName, "@") {
 		address = strings.TrimSpace(*c.userName) // the name is the address, and was changed
 	}
 	if address != u.Email || name != u.Name {
@@ -340,7 +351,8 @@ func (s *Service) change(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, c
 	return recordUser(ctx, q, u.User, id)
 }
 
-// deleteUser suspends a user, who is no longer the provider's: their workspaces stay until an administrator deletes the account.
+// deleteUser suspends a user, who is no longer the provider's: their workspaces stay until an administrator deletes the
+// account.
 func (s *Service) deleteUser(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "user")
 	if err != nil {

@@ -36,7 +36,9 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	row, err := s.opts.DB.GetUserSecret(r.Context(), dbsqlc.GetUserSecretParams{UserID: user.ID, Name: r.PathValue("name")})
+	row, err := s.opts.DB.GetUserSecret(r.Context(), dbsqlc.GetUserSecretParams{
+		UserID: user.ID, Name: r.PathValue("name"),
+	})
 	if err != nil {
 		return lookup.Fault(err, rbac.UserSecret, "read secret")
 	}
@@ -143,8 +145,11 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// insert stores checked secrets, and tells the user's agents. f, which must have no fields, becomes the fault if they break a limit.
-func (s *Service) insert(ctx context.Context, user uuid.UUID, f *fault.Error, reqs ...sdk.CreateUserSecretRequest) (rows []dbsqlc.UserSecret, err error) {
+// insert stores checked secrets, and tells the user's agents. f, which must have no fields, becomes the fault if they
+// break a limit.
+func (s *Service) insert(
+	ctx context.Context, user uuid.UUID, f *fault.Error, reqs ...sdk.CreateUserSecretRequest,
+) (rows []dbsqlc.UserSecret, err error) {
 	if len(f.Fields) > 0 {
 		return nil, f
 	}
@@ -156,8 +161,11 @@ func (s *Service) insert(ctx context.Context, user uuid.UUID, f *fault.Error, re
 		for _, req := range reqs {
 			id := uuid.New()
 			row, err := q.InsertUserSecret(ctx, dbsqlc.InsertUserSecretParams{
-				ID: id, UserID: user, Name: req.Name, Description: req.Description, EnvName: req.EnvName, FilePath: req.FilePath,
-				Enabled: req.Enabled == nil || *req.Enabled, Sealed: s.opts.Keys.SealSecret(keyring.SecretPlace(user, id), []byte(req.Value)), Size: int32(len(req.Value)),
+				ID: id, UserID: user, Name: req.Name, Description: req.Description, EnvName: req.EnvName,
+				FilePath: req.FilePath,
+				Enabled:  req.Enabled == nil || *req.Enabled,
+				Sealed:   s.opts.Keys.SealSecret(keyring.SecretPlace(user, id), []byte(req.Value)),
+				Size:     int32(len(req.Value)),
 			})
 			if err != nil {
 				return taken(err, req.Name, req.EnvName, req.FilePath)
@@ -179,7 +187,9 @@ func (s *Service) insert(ctx context.Context, user uuid.UUID, f *fault.Error, re
 }
 
 // change applies a checked request to a secret.
-func (s *Service) change(ctx context.Context, user uuid.UUID, name string, req sdk.UpdateUserSecretRequest) (row dbsqlc.UserSecret, err error) {
+func (s *Service) change(
+	ctx context.Context, user uuid.UUID, name string, req sdk.UpdateUserSecretRequest,
+) (row dbsqlc.UserSecret, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if err := lock(ctx, q, user); err != nil {
 			return err
@@ -198,7 +208,8 @@ func (s *Service) change(ctx context.Context, user uuid.UUID, name string, req s
 		set(&row.Enabled, req.Enabled)
 		env, file := row.EnvName, row.FilePath
 		row, err = q.UpdateUserSecret(ctx, dbsqlc.UpdateUserSecretParams{
-			ID: row.ID, Description: row.Description, EnvName: env, FilePath: file, Enabled: row.Enabled, Sealed: row.Sealed, Size: row.Size,
+			ID: row.ID, Description: row.Description, EnvName: env, FilePath: file, Enabled: row.Enabled,
+			Sealed: row.Sealed, Size: row.Size,
 		})
 		if err != nil {
 			return taken(err, name, env, file)
@@ -214,7 +225,8 @@ func (s *Service) change(ctx context.Context, user uuid.UUID, name string, req s
 	return row, err
 }
 
-// record writes a change to the audit log, without the value and its length. The zero value stands for a secret that does not exist.
+// record writes a change to the audit log, without the value and its length. The zero value stands for a secret that
+// does not exist.
 func record(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.UserSecret) error {
 	e := audit.Entry{ID: after.ID, Name: after.Name, Diff: audit.Compare(before, after)}
 	if e.ID == uuid.Nil {
@@ -243,7 +255,8 @@ func settle(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID) error {
 	case sum.Secrets > usersecret.MaxSecrets:
 		return f.WithField("name", fmt.Sprintf("there can be at most %d secrets", usersecret.MaxSecrets))
 	case sum.Bytes > usersecret.MaxAll:
-		return f.WithField("value", fmt.Sprintf("all secrets together can have at most %d bytes, and would have %d", usersecret.MaxAll, sum.Bytes))
+		return f.WithField("value", fmt.Sprintf("all secrets together can have at most %d bytes, and would have %d",
+			usersecret.MaxAll, sum.Bytes))
 	case sum.EnvBytes > usersecret.MaxEnvTotal:
 		return f.WithField("value", fmt.Sprintf("all environment variables together can have at most %d bytes, and would have %d", usersecret.MaxEnvTotal, sum.EnvBytes))
 	}
@@ -259,9 +272,11 @@ func taken(err error, name, env, file string) error {
 	case database.IsUniqueViolation(err, "user_secrets_name"):
 		return fault.New(fault.Conflict, "You already have a secret named %q.", name).WithField("name", "is taken")
 	case database.IsUniqueViolation(err, "user_secrets_env"):
-		return fault.New(fault.Conflict, "Another of your secrets already sets the variable %s.", env).WithField("env_name", "is taken")
+		return fault.New(fault.Conflict, "Another of your secrets already sets the variable %s.", env).
+			WithField("env_name", "is taken")
 	case database.IsUniqueViolation(err, "user_secrets_file"):
-		return fault.New(fault.Conflict, "Another of your secrets is already the file %s.", file).WithField("file_path", "is taken")
+		return fault.New(fault.Conflict, "Another of your secrets is already the file %s.", file).
+			WithField("file_path", "is taken")
 	}
 	return fmt.Errorf("store secret: %w", err)
 }
@@ -300,7 +315,8 @@ func (s *Service) shown(rows []dbsqlc.UserSecret) sdk.List[sdk.UserSecret] {
 func (s *Service) show(row dbsqlc.UserSecret) sdk.UserSecret {
 	_, err := s.opts.Keys.OpenSecret(place(row), row.Sealed)
 	return sdk.UserSecret{
-		ID: row.ID, Name: row.Name, Description: row.Description, EnvName: row.EnvName, FilePath: row.FilePath, Enabled: row.Enabled,
+		ID: row.ID, Name: row.Name, Description: row.Description, EnvName: row.EnvName, FilePath: row.FilePath,
+		Enabled:   row.Enabled,
 		CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt, Unreadable: err != nil,
 	}
 }

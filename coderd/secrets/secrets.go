@@ -1,6 +1,7 @@
-// Package secrets owns users' secrets: named values that their workspaces get as environment variables and files. Values are encrypted
-// in the database and are never returned to a client: only the agents of a user's workspaces get them (For). Only the user may see that
-// a secret exists, with any role. It knows nothing of workspaces, except that a change notifies their agents (NotifyUserSecrets).
+// Package secrets owns users' secrets: named values that their workspaces get as environment variables and files.
+// Values are encrypted in the database and are never returned to a client: only the agents of a user's workspaces get
+// them (For). Only the user may see that a secret exists, with any role. It knows nothing of workspaces, except that a
+// change notifies their agents (NotifyUserSecrets).
 package secrets
 
 import (
@@ -47,11 +48,15 @@ func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} 
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const secrets = "/api/v2/users/{user}/secrets"
 	mux.Handle("GET "+secrets, rbac.Needs(rbac.Read, rbac.UserSecret), s.list)
-	mux.Handle("POST "+secrets, rbac.Needs(rbac.Create, rbac.UserSecret), s.create, audit.On(audit.Create, audit.UserSecret))
-	mux.Handle("POST "+secrets+"/batch", rbac.Needs(rbac.Create, rbac.UserSecret), s.createAll, audit.On(audit.Create, audit.UserSecret))
+	mux.Handle("POST "+secrets, rbac.Needs(rbac.Create, rbac.UserSecret), s.create,
+		audit.On(audit.Create, audit.UserSecret))
+	mux.Handle("POST "+secrets+"/batch", rbac.Needs(rbac.Create, rbac.UserSecret), s.createAll,
+		audit.On(audit.Create, audit.UserSecret))
 	mux.Handle("GET "+secrets+"/{name}", rbac.Needs(rbac.Read, rbac.UserSecret), s.get)
-	mux.Handle("PATCH "+secrets+"/{name}", rbac.Needs(rbac.Update, rbac.UserSecret), s.update, audit.On(audit.Write, audit.UserSecret))
-	mux.Handle("DELETE "+secrets+"/{name}", rbac.Needs(rbac.Delete, rbac.UserSecret), s.remove, audit.On(audit.Delete, audit.UserSecret))
+	mux.Handle("PATCH "+secrets+"/{name}", rbac.Needs(rbac.Update, rbac.UserSecret), s.update,
+		audit.On(audit.Write, audit.UserSecret))
+	mux.Handle("DELETE "+secrets+"/{name}", rbac.Needs(rbac.Delete, rbac.UserSecret), s.remove,
+		audit.On(audit.Delete, audit.UserSecret))
 }
 
 // Secret is a secret as an agent gets it.
@@ -60,8 +65,8 @@ type Secret struct {
 	Value                   secret.Token
 }
 
-// For returns the enabled secrets of a user that have a destination, by name. A value that cannot be read is left out and logged, so
-// that one lost key does not keep workspaces from starting.
+// For returns the enabled secrets of a user that have a destination, by name. A value that cannot be read is left out
+// and logged, so that one lost key does not keep workspaces from starting.
 func (s *Service) For(ctx context.Context, user uuid.UUID) ([]Secret, error) {
 	rows, err := s.opts.DB.ListUserSecrets(ctx, user)
 	if err != nil {
@@ -77,7 +82,9 @@ func (s *Service) For(ctx context.Context, user uuid.UUID) ([]Secret, error) {
 			s.log.WarnContext(ctx, "cannot read user's secret", "user", user, "secret", row.ID, "err", err)
 			continue
 		}
-		out = append(out, Secret{Name: row.Name, EnvName: row.EnvName, FilePath: row.FilePath, Value: secret.Token(value)})
+		out = append(out, Secret{
+			Name: row.Name, EnvName: row.EnvName, FilePath: row.FilePath, Value: secret.Token(value),
+		})
 	}
 	return out, nil
 }

@@ -59,7 +59,8 @@ func (p policy) admit(who identity) error {
 	}
 	domain := who.Email[strings.LastIndexByte(who.Email, '@')+1:]
 	if !slices.ContainsFunc(p.Domains, func(d string) bool { return strings.EqualFold(strings.TrimPrefix(d, "@"), domain) }) {
-		return fault.New(fault.Forbidden, "Addresses of %s may not sign in here.", domain).WithDetail("Use an address of %s.", strings.Join(p.Domains, " or "))
+		return fault.New(fault.Forbidden, "Addresses of %s may not sign in here.", domain).
+			WithDetail("Use an address of %s.", strings.Join(p.Domains, " or "))
 	}
 	return nil
 }
@@ -71,13 +72,14 @@ func (p policy) admitGroups(who identity) error {
 	}
 	if found, _ := idpsync.Any(who.Said, p.GroupField, p.Groups); !found {
 		return fault.New(fault.Forbidden, "You are not in a group that may sign in here.").
-			WithDetail("They are: %s. Ask the administrator of the identity provider. The claim is %s.", strings.Join(p.Groups, ", "), p.GroupField)
+			WithDetail("They are: %s. Ask the administrator of the identity provider. The claim is %s.",
+				strings.Join(p.Groups, ", "), p.GroupField)
 	}
 	return nil
 }
 
-// account returns the account of an identity, in a transaction: the one that it belongs to, else one that was created for it,
-// else a new one.
+// account returns the account of an identity, in a transaction: the one that it belongs to, else one that was created
+// for it, else a new one.
 func (s *Service) account(ctx context.Context, q *dbsqlc.Queries, who identity, p policy) (dbsqlc.User, error) {
 	if err := p.admit(who); err != nil {
 		return dbsqlc.User{}, err
@@ -104,7 +106,9 @@ func (s *Service) account(ctx context.Context, q *dbsqlc.Queries, who identity, 
 		if !p.AllowSignups {
 			return dbsqlc.User{}, signupsDisabled(p.SignupsDisabledText)
 		}
-		return s.opts.Accounts.CreateFrom(ctx, q, users.Account{LoginType: who.LoginType, Email: who.Email, Username: who.Username, Name: who.Name})
+		return s.opts.Accounts.CreateFrom(ctx, q, users.Account{
+			LoginType: who.LoginType, Email: who.Email, Username: who.Username, Name: who.Name,
+		})
 	}
 	if err != nil {
 		return dbsqlc.User{}, fmt.Errorf("look up address: %w", err)
@@ -113,7 +117,9 @@ func (s *Service) account(ctx context.Context, q *dbsqlc.Queries, who identity, 
 }
 
 func linked(ctx context.Context, q *dbsqlc.Queries, who identity) (dbsqlc.User, error) {
-	row, err := q.GetUserByLink(ctx, dbsqlc.GetUserByLinkParams{LoginType: string(who.LoginType), Issuer: who.Issuer, Subject: who.Subject})
+	row, err := q.GetUserByLink(ctx, dbsqlc.GetUserByLinkParams{
+		LoginType: string(who.LoginType), Issuer: who.Issuer, Subject: who.Subject,
+	})
 	return row.User, err
 }
 
@@ -121,7 +127,8 @@ func signupsDisabled(text string) error {
 	if text != "" {
 		return fault.New(fault.Forbidden, "You do not have an account here.").WithDetail("%s", text)
 	}
-	return fault.New(fault.Forbidden, "You do not have an account here.").WithDetail("Ask an owner of this deployment to create one.")
+	return fault.New(fault.Forbidden, "You do not have an account here.").
+		WithDetail("Ask an owner of this deployment to create one.")
 }
 
 // mayAdopt returns a fault unless an account with the identity's address was created to sign in with it.
@@ -152,8 +159,9 @@ func (s *Service) mayAdopt(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.U
 	return nil // the operator has changed the issuer
 }
 
-// sameAddress reports whether two addresses differ at most in the case of ASCII letters. What the database's lower() makes of other letters
-// depends on its locale: in many, the Kelvin sign becomes the letter k, although the two addresses have different owners.
+// sameAddress reports whether two addresses differ at most in the case of ASCII letters. What the database's lower()
+// makes of other letters depends on its locale: in many, the Kelvin sign becomes the letter k, although the two
+// addresses have different owners.
 func sameAddress(a, b string) bool {
 	lower := func(text string) string {
 		return strings.Map(func(r rune) rune {
@@ -167,7 +175,9 @@ func sameAddress(a, b string) bool {
 }
 
 // convertTo returns the account that is being converted, in a transaction.
-func (s *Service) convertTo(ctx context.Context, q *dbsqlc.Queries, who identity, userID uuid.UUID) (dbsqlc.User, error) {
+func (s *Service) convertTo(
+	ctx context.Context, q *dbsqlc.Queries, who identity, userID uuid.UUID,
+) (dbsqlc.User, error) {
 	if err := q.LockUsers(ctx); err != nil {
 		return dbsqlc.User{}, err
 	}
@@ -176,16 +186,20 @@ func (s *Service) convertTo(ctx context.Context, q *dbsqlc.Queries, who identity
 		return dbsqlc.User{}, fmt.Errorf("look up user: %w", err)
 	}
 	if user.LoginType != string(sdk.LoginPassword) {
-		return dbsqlc.User{}, fault.New(fault.Conflict, "Your account already signs in with %s.", sdk.LoginType(user.LoginType).Name())
+		return dbsqlc.User{}, fault.New(fault.Conflict, "Your account already signs in with %s.",
+			sdk.LoginType(user.LoginType).Name())
 	}
 	other, err := linked(ctx, q, who)
 	switch {
 	case err == nil && other.ID != userID:
-		return dbsqlc.User{}, fault.New(fault.Conflict, "Another account already signs in with this identity.").WithDetail("Ask an owner of this deployment to delete that account first.")
+		return dbsqlc.User{}, fault.New(fault.Conflict, "Another account already signs in with this identity.").
+			WithDetail("Ask an owner of this deployment to delete that account first.")
 	case err != nil && !database.IsNotFound(err):
 		return dbsqlc.User{}, fmt.Errorf("look up identity: %w", err)
 	}
-	converted, err := q.UpdateUserLoginType(ctx, dbsqlc.UpdateUserLoginTypeParams{ID: userID, LoginType: string(who.LoginType)})
+	converted, err := q.UpdateUserLoginType(ctx, dbsqlc.UpdateUserLoginTypeParams{
+		ID: userID, LoginType: string(who.LoginType),
+	})
 	if err != nil {
 		return converted, err
 	}

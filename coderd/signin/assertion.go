@@ -20,7 +20,8 @@ import (
 // assertionTime is how long a proof of this server's identity is valid.
 const assertionTime = 5 * time.Minute
 
-// assertions prove to a provider who this server is: JSON Web Tokens signed with its key (RFC 7523, 2.2). Nil proves nothing.
+// assertions prove to a provider who this server is: JSON Web Tokens signed with its key (RFC 7523, 2.2). Nil proves
+// nothing.
 type assertions struct {
 	client string
 	signer jose.Signer

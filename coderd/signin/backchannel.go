@@ -19,11 +19,13 @@ import (
 )
 
 const (
-	// logoutEvent is the member of events that makes a token a logout token (OpenID Connect Back-Channel Logout 1.0, 2.4).
+	// logoutEvent is the member of events that makes a token a logout token (OpenID Connect Back-Channel Logout 1.0,
+	// 2.4).
 	logoutEvent = "http://schemas.openid.net/event/backchannel-logout"
 	// maxLogoutBody bounds a request, in bytes.
 	maxLogoutBody = 64 << 10
-	// logoutLasts is how long a logout token is accepted after it was issued, whatever its own end. Providers send it at once.
+	// logoutLasts is how long a logout token is accepted after it was issued, whatever its own end. Providers send it
+	// at once.
 	logoutLasts = 5 * time.Minute
 	// maxSpent bounds the ids of tokens that a server remembers. Only the provider's own tokens are among them.
 	maxSpent = 4096
@@ -38,10 +40,11 @@ type logout struct {
 	At                  time.Time
 }
 
-// backchannelLogout ends the sessions of a user whom the provider has signed out. Anyone may call it: the token's signature proves who says so.
+// backchannelLogout ends the sessions of a user whom the provider has signed out. Anyone may call it: the token's
+// signature proves who says so.
 //
-// A token ends sessions only if the user has not signed in since it was issued. One that is sent again ends nothing: neither at this server,
-// which remembers it, nor at another one after the next sign-in.
+// A token ends sessions only if the user has not signed in since it was issued. One that is sent again ends nothing:
+// neither at this server, which remembers it, nor at another one after the next sign-in.
 func (s *Service) backchannelLogout(w http.ResponseWriter, r *http.Request) error {
 	httpapi.NoStore(w.Header())
 	if s.opts.OIDC == nil {
@@ -64,14 +67,18 @@ func (s *Service) backchannelLogout(w http.ResponseWriter, r *http.Request) erro
 }
 
 func (s *Service) signOut(ctx context.Context, said logout) error {
-	row, err := s.opts.DB.GetUserByLink(ctx, dbsqlc.GetUserByLinkParams{LoginType: string(sdk.LoginOIDC), Issuer: said.Issuer, Subject: said.Subject})
+	row, err := s.opts.DB.GetUserByLink(ctx, dbsqlc.GetUserByLinkParams{
+		LoginType: string(sdk.LoginOIDC), Issuer: said.Issuer, Subject: said.Subject,
+	})
 	if database.IsNotFound(err) {
 		return nil // a user who has never signed in here
 	}
 	if err != nil {
 		return fmt.Errorf("look up identity: %w", err)
 	}
-	link, err := s.opts.DB.GetUserLink(ctx, dbsqlc.GetUserLinkParams{UserID: row.User.ID, LoginType: string(sdk.LoginOIDC)})
+	link, err := s.opts.DB.GetUserLink(ctx, dbsqlc.GetUserLinkParams{
+		UserID: row.User.ID, LoginType: string(sdk.LoginOIDC),
+	})
 	if err != nil {
 		return fmt.Errorf("read identity: %w", err)
 	}
@@ -85,7 +92,8 @@ func (s *Service) signOut(ctx context.Context, said logout) error {
 // logout verifies a logout token (OpenID Connect Back-Channel Logout 1.0, 2.6).
 func (o *OIDC) logout(ctx context.Context, raw string) (logout, error) {
 	if raw == "" {
-		return logout{}, fault.New(fault.Invalid, "The logout token is missing.").WithDetail("The identity provider must send it as logout_token in a form.")
+		return logout{}, fault.New(fault.Invalid, "The logout token is missing.").
+			WithDetail("The identity provider must send it as logout_token in a form.")
 	}
 	p, err := o.discover(ctx)
 	if err != nil {

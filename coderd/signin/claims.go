@@ -94,8 +94,8 @@ func kindOf(v any) string {
 	return "something else"
 }
 
-// keptClaims encodes the claims that are stored: without the largest ones if all of them are too large, and without those that
-// the database cannot hold.
+// keptClaims encodes the claims that are stored: without the largest ones if all of them are too large, and without
+// those that the database cannot hold.
 func keptClaims(claims map[string]any) (json.RawMessage, error) {
 	kept, size := map[string]json.RawMessage{}, len("{}")
 	type claim struct {

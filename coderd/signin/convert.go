@@ -24,7 +24,8 @@ type conversion struct {
 	ToType sdk.LoginType `json:"t"`
 }
 
-// authMethods reports how users can sign in. A password always works for owners, so that a broken provider does not lock every user out.
+// authMethods reports how users can sign in. A password always works for owners, so that a broken provider does not
+// lock every user out.
 func (s *Service) authMethods(w http.ResponseWriter, _ *http.Request) error {
 	out := sdk.AuthMethods{
 		TermsOfServiceURL: s.opts.TermsOfServiceURL, Password: sdk.AuthMethod{Enabled: !s.opts.OnlyOwnersUsePasswords},
@@ -60,9 +61,11 @@ func (s *Service) convert(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case req.ToType != sdk.LoginOIDC && req.ToType != sdk.LoginGitHub:
-		return fault.New(fault.Invalid, "The account cannot be converted.").WithField("to_type", "must be oidc or github")
+		return fault.New(fault.Invalid, "The account cannot be converted.").
+			WithField("to_type", "must be oidc or github")
 	case req.ToType == sdk.LoginOIDC && s.opts.OIDC == nil, req.ToType == sdk.LoginGitHub && s.opts.GitHub == nil:
-		return fault.New(fault.Invalid, "Sign-in with %s is not configured.", req.ToType.Name()).WithField("to_type", "is not configured")
+		return fault.New(fault.Invalid, "Sign-in with %s is not configured.", req.ToType.Name()).
+			WithField("to_type", "is not configured")
 	case user.LoginType != string(sdk.LoginPassword):
 		return fault.New(fault.Conflict, "Your account already signs in with %s.", sdk.LoginType(user.LoginType).Name())
 	}
@@ -81,12 +84,13 @@ func (s *Service) convert(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Service) conversionCookie(value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: s.cookieName(convertCookie), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: s.opts.AccessURL.Scheme == "https",
+		Name: s.cookieName(convertCookie), Value: value, Path: "/", MaxAge: age, HttpOnly: true,
+		SameSite: http.SameSiteLaxMode, Secure: s.opts.AccessURL.Scheme == "https",
 	}
 }
 
-// converting returns the account that a sign-in converts, or uuid.Nil. Only the browser that proved the password may begin it:
-// otherwise a link would bind the identity of whoever opens it to the account of whoever sent it.
+// converting returns the account that a sign-in converts, or uuid.Nil. Only the browser that proved the password may
+// begin it: otherwise a link would bind the identity of whoever opens it to the account of whoever sent it.
 func (s *Service) converting(w http.ResponseWriter, r *http.Request, t sdk.LoginType) (uuid.UUID, error) {
 	text := r.URL.Query().Get("oidc_merge_state")
 	if text == "" {
@@ -94,7 +98,8 @@ func (s *Service) converting(w http.ResponseWriter, r *http.Request, t sdk.Login
 	}
 	var asked conversion
 	cookie, err := r.Cookie(s.cookieName(convertCookie))
-	if err != nil || cookie.Value != redirect.Hash(text) || s.opts.Signer.Verify(convertPurpose, secret.Token(text), &asked) != nil || asked.ToType != t {
+	if err != nil || cookie.Value != redirect.Hash(text) ||
+		s.opts.Signer.Verify(convertPurpose, secret.Token(text), &asked) != nil || asked.ToType != t {
 		return uuid.Nil, fault.New(fault.Unauthenticated, "This conversion was not started in this browser, or it took too long.").
 			WithDetail("Start it again on your account page.")
 	}
@@ -105,7 +110,9 @@ func (s *Service) converting(w http.ResponseWriter, r *http.Request, t sdk.Login
 // claims reports what the identity provider said of the caller at the last sign-in.
 func (s *Service) oidcClaims(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	link, err := s.opts.DB.GetUserLink(ctx, dbsqlc.GetUserLinkParams{UserID: httpapi.ActorFrom(ctx).UserID, LoginType: string(sdk.LoginOIDC)})
+	link, err := s.opts.DB.GetUserLink(ctx, dbsqlc.GetUserLinkParams{
+		UserID: httpapi.ActorFrom(ctx).UserID, LoginType: string(sdk.LoginOIDC),
+	})
 	if database.IsNotFound(err) {
 		return fault.New(fault.NotFound, "You have not signed in with %s.", sdk.LoginOIDC.Name())
 	}

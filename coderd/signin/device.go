@@ -15,7 +15,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// With the device flow, GitHub need not reach the server, nor redirect to it: the user enters a code at GitHub, on any device.
+// With the device flow, GitHub need not reach the server, nor redirect to it: the user enters a code at GitHub, on any
+// device.
 //
 //	browser ── GET …/github/callback ──▶ /login/device?state    the browser is bound as in other flows
 //	        ── GET …/github/device ──▶ the code that the user enters at GitHub
@@ -25,7 +26,8 @@ import (
 func (s *Service) githubDevice(w http.ResponseWriter, r *http.Request) error {
 	g := s.opts.GitHub
 	if g == nil || !g.cfg.DeviceFlow {
-		return fault.New(fault.Invalid, "The device flow of GitHub is not configured.").WithDetail("The operator configures it with --oauth2-github-device-flow.")
+		return fault.New(fault.Invalid, "The device flow of GitHub is not configured.").
+			WithDetail("The operator configures it with --oauth2-github-device-flow.")
 	}
 	httpapi.NoStore(w.Header())
 	var got *oauth2.DeviceAuthResponse
@@ -51,8 +53,8 @@ func (s *Service) devicePage(state string) string {
 	return u.String()
 }
 
-// finishDevice asks whether the user has entered the code. Until then the answer is the fault Invalid, with GitHub's word for it
-// as the detail: the page asks again.
+// finishDevice asks whether the user has entered the code. Until then the answer is the fault Invalid, with GitHub's
+// word for it as the detail: the page asks again.
 func (s *Service) finishDevice(w http.ResponseWriter, r *http.Request, begun state) error {
 	g := s.opts.GitHub
 	var who identity
@@ -75,7 +77,9 @@ func (s *Service) finishDevice(w http.ResponseWriter, r *http.Request, begun sta
 		begun.Back = "/"
 	}
 	s.flow().End(w)
-	return httpapi.Write(w, http.StatusOK, sdk.OAuth2DeviceFlowCallbackResponse{RedirectURL: strings.TrimSuffix(s.opts.AccessURL.String(), "/") + begun.Back})
+	return httpapi.Write(w, http.StatusOK, sdk.OAuth2DeviceFlowCallbackResponse{
+		RedirectURL: strings.TrimSuffix(s.opts.AccessURL.String(), "/") + begun.Back,
+	})
 }
 
 // notYet returns the fault for a device code that was not exchanged (RFC 8628, 3.5).
@@ -86,7 +90,8 @@ func notYet(err error) error {
 	}
 	switch refused.ErrorCode {
 	case "authorization_pending", "slow_down":
-		return fault.New(fault.Invalid, "The code has not been entered at GitHub yet.").WithDetail("%s", refused.ErrorCode)
+		return fault.New(fault.Invalid, "The code has not been entered at GitHub yet.").
+			WithDetail("%s", refused.ErrorCode)
 	case "expired_token":
 		return fault.New(fault.Unauthenticated, "The code has expired.").WithDetail("Sign in again.")
 	case "access_denied":

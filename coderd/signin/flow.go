@@ -59,7 +59,10 @@ func (s *Service) cookieName(name string) string {
 }
 
 func (s *Service) flow() redirect.Flow {
-	return redirect.Flow{Signer: s.opts.Signer, Purpose: purpose, Cookie: s.cookieName(verifierCookie), Path: "/", Secure: s.opts.AccessURL.Scheme == "https"}
+	return redirect.Flow{
+		Signer: s.opts.Signer, Purpose: purpose, Cookie: s.cookieName(verifierCookie), Path: "/",
+		Secure: s.opts.AccessURL.Scheme == "https",
+	}
 }
 
 func (s *Service) oidcCallback(w http.ResponseWriter, r *http.Request) error {
@@ -77,7 +80,8 @@ func (s *Service) githubCallback(w http.ResponseWriter, r *http.Request) error {
 }
 
 func notConfigured(t sdk.LoginType) error {
-	return fault.New(fault.NotFound, "Sign-in with %s is not configured.", t.Name()).WithDetail("The operator configures it with the options of coder server.")
+	return fault.New(fault.NotFound, "Sign-in with %s is not configured.", t.Name()).
+		WithDetail("The operator configures it with the options of coder server.")
 }
 
 // callback begins a sign-in, and also handles the return from the provider. It answers people with a page.
@@ -101,16 +105,19 @@ func (s *Service) explain(w http.ResponseWriter, r *http.Request, err error) err
 	if f == nil || f.Code == fault.Internal {
 		return err
 	}
-	s.log.InfoContext(r.Context(), "sign-in refused", "addr", httpapi.ClientAddr(r.Context()), "reason", f.Message, "err", fmt.Sprintf("%.500v", f.Cause))
+	s.log.InfoContext(r.Context(), "sign-in refused", "addr", httpapi.ClientAddr(r.Context()), "reason", f.Message,
+		"err", fmt.Sprintf("%.500v", f.Cause))
 	return webpage.Write(w, r, webpage.Page{
-		Status: f.Code.HTTPStatus(), Title: strings.TrimSuffix(f.Message, "."), Text: f.Detail, Link: s.opts.AccessURL.JoinPath("login").String(), LinkText: "Back to the sign-in page",
+		Status: f.Code.HTTPStatus(), Title: strings.TrimSuffix(f.Message, "."), Text: f.Detail,
+		Link: s.opts.AccessURL.JoinPath("login").String(), LinkText: "Back to the sign-in page",
 	})
 }
 
 func (s *Service) begin(w http.ResponseWriter, r *http.Request, t sdk.LoginType, p provider) error {
 	back := r.URL.Query().Get("redirect")
 	if back != "" && !redirect.IsLocal(back) {
-		return fault.New(fault.Invalid, "A sign-in can redirect only to this server.").WithField("redirect", "must be a path of this server")
+		return fault.New(fault.Invalid, "A sign-in can redirect only to this server.").
+			WithField("redirect", "must be a path of this server")
 	}
 	user, err := s.converting(w, r, t)
 	if err != nil {
@@ -145,13 +152,15 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, t sdk.LoginType
 	ctx, q := r.Context(), r.URL.Query()
 	var begun state
 	if g := s.opts.GitHub; t == sdk.LoginGitHub && g.cfg.DeviceFlow {
-		if _, ok := s.flow().Check(r, &begun, func() string { return begun.Verifier }); ok && begun.LoginType == t && begun.Device {
+		if _, ok := s.flow().Check(r, &begun, func() string { return begun.Verifier }); ok && begun.LoginType == t &&
+			begun.Device {
 			return s.finishDevice(w, r, begun)
 		}
 	}
 	verifier, ok := s.flow().Finish(w, r, &begun, func() string { return begun.Verifier })
 	if !ok || begun.LoginType != t || begun.Device {
-		return fault.New(fault.Unauthenticated, "This sign-in was not started in this browser, or it took too long.").WithDetail("Sign in again.")
+		return fault.New(fault.Unauthenticated, "This sign-in was not started in this browser, or it took too long.").
+			WithDetail("Sign in again.")
 	}
 	if code := q.Get("error"); code != "" || q.Get("code") == "" {
 		return declined(code)
@@ -175,7 +184,8 @@ func (s *Service) finish(w http.ResponseWriter, r *http.Request, t sdk.LoginType
 
 // declined returns the fault for a sign-in that the provider, or the user there, ended without a code.
 func declined(code string) error {
-	f := fault.New(fault.Unauthenticated, "The sign-in was declined at the identity provider.").WithDetail("Sign in again.")
+	f := fault.New(fault.Unauthenticated,
+		"The sign-in was declined at the identity provider.").WithDetail("Sign in again.")
 	if code != "" && code != "access_denied" && errorForm().MatchString(code) {
 		f = fault.New(fault.Unauthenticated, "The identity provider ended the sign-in with the error %s.", code).
 			WithDetail("Sign in again. If this happens again, the operator must check the provider's log.")
@@ -204,7 +214,9 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 			return err
 		}
 		if convert != uuid.Nil {
-			if _, err := q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user.ID, EndReason: "Your account now signs in with " + who.LoginType.Name() + "."}); err != nil {
+			if _, err := q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{
+				UserID: user.ID, EndReason: "Your account now signs in with " + who.LoginType.Name() + ".",
+			}); err != nil {
 				return err
 			}
 		}
@@ -227,7 +239,8 @@ func (s *Service) enter(w http.ResponseWriter, r *http.Request, who identity, p 
 		return err
 	}
 	synced.Log(ctx, s.log, user.Username)
-	s.log.InfoContext(ctx, "user signed in", "user", user.Username, "provider", who.LoginType, "addr", httpapi.ClientAddr(ctx))
+	s.log.InfoContext(ctx, "user signed in", "user", user.Username, "provider", who.LoginType, "addr",
+		httpapi.ClientAddr(ctx))
 	s.opts.Accounts.KeepSession(w, token)
 	return nil
 }

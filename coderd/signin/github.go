@@ -22,8 +22,8 @@ import (
 type GitHubConfig struct {
 	ClientID     string
 	ClientSecret secret.Token
-	// AllowedOrgs and AllowedTeams ("organization/team") name whose members may sign in. With both, a user must be a member of
-	// one of each. AllowEveryone admits every account of the service instead.
+	// AllowedOrgs and AllowedTeams ("organization/team") name whose members may sign in. With both, a user must be a
+	// member of one of each. AllowEveryone admits every account of the service instead.
 	AllowedOrgs, AllowedTeams []string
 	AllowEveryone             bool
 	AllowSignups              bool
@@ -48,9 +48,11 @@ func NewGitHub(cfg GitHubConfig, accessURL *url.URL) (*GitHub, error) {
 	limited := len(cfg.AllowedOrgs)+len(cfg.AllowedTeams) > 0
 	switch {
 	case cfg.ClientID == "":
-		return nil, fault.New(fault.Invalid, "--oauth2-github-client-id is missing").WithDetail("GitHub shows it when you register an OAuth application there.")
+		return nil, fault.New(fault.Invalid, "--oauth2-github-client-id is missing").
+			WithDetail("GitHub shows it when you register an OAuth application there.")
 	case cfg.ClientSecret == "" && !cfg.DeviceFlow:
-		return nil, fault.New(fault.Invalid, "--oauth2-github-client-secret is missing").WithDetail("Set CODER_OAUTH2_GITHUB_CLIENT_SECRET.")
+		return nil, fault.New(fault.Invalid, "--oauth2-github-client-secret is missing").
+			WithDetail("Set CODER_OAUTH2_GITHUB_CLIENT_SECRET.")
 	case cfg.AllowEveryone && limited:
 		return nil, fault.New(fault.Invalid, "--oauth2-github-allow-everyone cannot be combined with --oauth2-github-allowed-orgs or --oauth2-github-allowed-teams")
 	case !cfg.AllowEveryone && !limited:
@@ -59,7 +61,8 @@ func NewGitHub(cfg GitHubConfig, accessURL *url.URL) (*GitHub, error) {
 	}
 	for _, team := range cfg.AllowedTeams {
 		if org, name, ok := strings.Cut(team, "/"); !ok || org == "" || name == "" {
-			return nil, fault.New(fault.Invalid, "--oauth2-github-allowed-teams cannot contain %q", team).WithDetail("A team looks like organization/team.")
+			return nil, fault.New(fault.Invalid, "--oauth2-github-allowed-teams cannot contain %q", team).
+				WithDetail("A team looks like organization/team.")
 		}
 	}
 	g := &GitHub{cfg: cfg, base: "https://github.com", api: "https://api.github.com"}
@@ -72,11 +75,13 @@ func NewGitHub(cfg GitHubConfig, accessURL *url.URL) (*GitHub, error) {
 		g.api = g.base + "/api/v3"
 	}
 	g.oauth2 = oauth2.Config{
-		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret.Reveal(), Scopes: []string{"read:user", "user:email", "read:org"},
+		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret.Reveal(),
+		Scopes:      []string{"read:user", "user:email", "read:org"},
 		RedirectURL: accessURL.JoinPath("api/v2/users/oauth2/github/callback").String(),
 		Endpoint: oauth2.Endpoint{
-			AuthURL: g.base + "/login/oauth/authorize", TokenURL: g.base + "/login/oauth/access_token", DeviceAuthURL: g.base + "/login/device/code",
-			AuthStyle: oauth2.AuthStyleInParams,
+			AuthURL: g.base + "/login/oauth/authorize", TokenURL: g.base + "/login/oauth/access_token",
+			DeviceAuthURL: g.base + "/login/device/code",
+			AuthStyle:     oauth2.AuthStyleInParams,
 		},
 	}
 	return g, nil
@@ -120,7 +125,8 @@ func (g *GitHub) describe(ctx context.Context, got *oauth2.Token) (identity, err
 		return identity{}, err
 	}
 	if user.ID == 0 || user.Login == "" {
-		return identity{}, untrusted("does not tell who signed in", "Sign in again.", errors.New("user without id or login"))
+		return identity{}, untrusted("does not tell who signed in", "Sign in again.",
+			errors.New("user without id or login"))
 	}
 	if err := g.admit(ctx, got, user.Login); err != nil {
 		return identity{}, err
@@ -129,7 +135,10 @@ func (g *GitHub) describe(ctx context.Context, got *oauth2.Token) (identity, err
 	if err := g.get(ctx, got, "/user/emails", &emails); err != nil {
 		return identity{}, err
 	}
-	who := identity{LoginType: sdk.LoginGitHub, Issuer: g.base, Subject: strconv.FormatInt(user.ID, 10), Username: user.Login, Name: user.Name, Token: got, Verified: unverifiedEmail}
+	who := identity{
+		LoginType: sdk.LoginGitHub, Issuer: g.base, Subject: strconv.FormatInt(user.ID, 10), Username: user.Login,
+		Name: user.Name, Token: got, Verified: unverifiedEmail,
+	}
 	if i := slices.IndexFunc(emails, func(e githubEmail) bool { return e.Primary }); i >= 0 {
 		who.Email = emails[i].Email
 		if emails[i].Verified {
@@ -170,7 +179,8 @@ func (g *GitHub) admit(ctx context.Context, got *oauth2.Token, login string) err
 		}
 	}
 	if len(g.cfg.AllowedTeams) > 0 {
-		return fault.New(fault.Forbidden, "You are not a member of a team that may sign in here.").WithDetail("They are: %s.", strings.Join(g.cfg.AllowedTeams, ", "))
+		return fault.New(fault.Forbidden, "You are not a member of a team that may sign in here.").
+			WithDetail("They are: %s.", strings.Join(g.cfg.AllowedTeams, ", "))
 	}
 	return nil
 }
@@ -218,7 +228,8 @@ func (g *GitHub) get(ctx context.Context, got *oauth2.Token, path string, out an
 	case resp.StatusCode == http.StatusNotFound:
 		return errNotThere
 	case resp.StatusCode >= 300:
-		return fault.New(fault.Unavailable, "GitHub did not tell who signed in: status %d.", resp.StatusCode).WithDetail("Try again in a moment. The operator must check the OAuth application's permissions.")
+		return fault.New(fault.Unavailable, "GitHub did not tell who signed in: status %d.", resp.StatusCode).
+			WithDetail("Try again in a moment. The operator must check the OAuth application's permissions.")
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
 		return untrusted("sent an answer that cannot be read", "Try again in a moment.", err)

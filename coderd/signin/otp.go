@@ -25,7 +25,8 @@ const (
 	maxMailing = 16
 )
 
-// requestPasscode mails a passcode to a user. The answer is the same, and takes the same time, for an address that is no user's.
+// requestPasscode mails a passcode to a user. The answer is the same, and takes the same time, for an address that is
+// no user's.
 func (s *Service) requestPasscode(w http.ResponseWriter, r *http.Request) error {
 	var req sdk.RequestOneTimePasscodeRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
@@ -68,7 +69,9 @@ func (s *Service) mailPasscode(ctx context.Context, email string) error {
 		return nil
 	}
 	code := secret.Token(secret.Text(passcodeLength))
-	if err := s.opts.DB.InsertPasscode(ctx, dbsqlc.InsertPasscodeParams{UserID: user.ID, Hash: code.Hash(), Seconds: passcodeTime.Seconds()}); err != nil {
+	if err := s.opts.DB.InsertPasscode(ctx, dbsqlc.InsertPasscodeParams{
+		UserID: user.ID, Hash: code.Hash(), Seconds: passcodeTime.Seconds(),
+	}); err != nil {
 		return fmt.Errorf("store passcode: %w", err)
 	}
 	page := s.opts.AccessURL.JoinPath("reset-password", "change")
@@ -97,7 +100,9 @@ func (s *Service) changePassword(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("look up user: %w", err)
 	}
-	n, err := s.opts.DB.CheckPasscode(ctx, dbsqlc.CheckPasscodeParams{UserID: user.ID, Hash: secret.Token(req.OneTimePasscode).Hash()})
+	n, err := s.opts.DB.CheckPasscode(ctx, dbsqlc.CheckPasscodeParams{
+		UserID: user.ID, Hash: secret.Token(req.OneTimePasscode).Hash(),
+	})
 	if err != nil {
 		return fmt.Errorf("check passcode: %w", err)
 	}
@@ -108,7 +113,9 @@ func (s *Service) changePassword(w http.ResponseWriter, r *http.Request) error {
 	if err := s.opts.Accounts.CheckPassword(user, req.Password); err != nil {
 		return err
 	}
-	taken, err := s.opts.DB.TakePasscode(ctx, dbsqlc.TakePasscodeParams{UserID: user.ID, Hash: secret.Token(req.OneTimePasscode).Hash()})
+	taken, err := s.opts.DB.TakePasscode(ctx, dbsqlc.TakePasscodeParams{
+		UserID: user.ID, Hash: secret.Token(req.OneTimePasscode).Hash(),
+	})
 	if err != nil {
 		return fmt.Errorf("use passcode: %w", err)
 	}

@@ -30,21 +30,25 @@ const whyEnded = "the identity provider no longer confirms your sign-in. Sign in
 // whyLeft is what holders of sessions read who are in no allowed group any longer.
 const whyLeft = "you are no longer in a group that may sign in here. Ask the administrator of the identity provider."
 
-// checkSignIns renews the sign-ins that are due, and ends the sessions of users whom their provider refuses. Several servers may
-// do this at once: the row of a sign-in is locked while the provider is asked, and a row that another server renewed is not due.
+// checkSignIns renews the sign-ins that are due, and ends the sessions of users whom their provider refuses. Several
+// servers may do this at once: the row of a sign-in is locked while the provider is asked, and a row that another
+// server renewed is not due.
 func (s *Service) checkSignIns(ctx context.Context) {
 	if err := s.check(ctx, time.Now().Add(-RefreshEvery)); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "cannot check sign-ins, trying again", "err", err)
 	}
 }
 
-// check renews the sign-ins of users with sessions that were not renewed since a moment. It blocks for the requests to the provider.
+// check renews the sign-ins of users with sessions that were not renewed since a moment. It blocks for the requests to
+// the provider.
 func (s *Service) check(ctx context.Context, before time.Time) error {
 	var ids []string
 	for _, p := range Providers(s.opts.OIDC, s.opts.GitHub) {
 		ids = append(ids, p.ID)
 	}
-	due, err := s.opts.DB.ListSignInsToCheck(ctx, dbsqlc.ListSignInsToCheckParams{Providers: ids, Before: before, MaxRows: maxChecks})
+	due, err := s.opts.DB.ListSignInsToCheck(ctx, dbsqlc.ListSignInsToCheckParams{
+		Providers: ids, Before: before, MaxRows: maxChecks,
+	})
 	if err != nil {
 		return err
 	}
@@ -68,15 +72,18 @@ func (s *Service) check(ctx context.Context, before time.Time) error {
 		if err := s.opts.Accounts.EndSessions(ctx, link.UserID, whyEnded); err != nil {
 			return err
 		}
-		s.log.InfoContext(ctx, "sessions ended: the identity provider refuses the user", "user", link.UserID, "provider", link.ProviderID)
+		s.log.InfoContext(ctx, "sessions ended: the identity provider refuses the user", "user", link.UserID,
+			"provider", link.ProviderID)
 	}
 	return nil
 }
 
-// resync changes a user's memberships to what the provider says together with renewed tokens. What fails is tried again at the next renewal.
+// resync changes a user's memberships to what the provider says together with renewed tokens. What fails is tried again
+// at the next renewal.
 func (s *Service) resync(ctx context.Context, userID uuid.UUID, got *oauth2.Token) {
 	if err := s.syncRenewed(ctx, userID, got); err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "cannot read claims of renewed sign-in, trying again at the next renewal", "user", userID, "err", err)
+		s.log.WarnContext(ctx, "cannot read claims of renewed sign-in, trying again at the next renewal", "user",
+			userID, "err", err)
 	}
 }
 
@@ -108,12 +115,15 @@ func (s *Service) syncRenewed(ctx context.Context, userID uuid.UUID, got *oauth2
 			return err
 		}
 		// A sign-in that ended meanwhile has newer claims.
-		stale = now.Issuer != link.Issuer || now.Subject != link.Subject || !now.UpdatedAt.Equal(link.UpdatedAt) || user.LoginType != link.LoginType
+		stale = now.Issuer != link.Issuer || now.Subject != link.Subject || !now.UpdatedAt.Equal(link.UpdatedAt) ||
+			user.LoginType != link.LoginType
 		if stale {
 			return nil
 		}
 		if !said.Partial {
-			if err := q.UpdateUserLinkClaims(ctx, dbsqlc.UpdateUserLinkClaimsParams{UserID: userID, LoginType: link.LoginType, Claims: kept}); err != nil {
+			if err := q.UpdateUserLinkClaims(ctx, dbsqlc.UpdateUserLinkClaimsParams{
+				UserID: userID, LoginType: link.LoginType, Claims: kept,
+			}); err != nil {
 				return err
 			}
 		}

@@ -1,19 +1,20 @@
-// Package signin signs users in at identity providers: with OpenID Connect, or at GitHub. It owns the providers' configuration, the
-// flows, which identity an account belongs to, and the other ways into an account: conversion, one-time passcodes. It knows accounts
-// and sessions as coderd/users does, keeps tokens in coderd/extauth, and must not know workspaces.
+// Package signin signs users in at identity providers: with OpenID Connect, or at GitHub. It owns the providers'
+// configuration, the flows, which identity an account belongs to, and the other ways into an account: conversion,
+// one-time passcodes. It knows accounts and sessions as coderd/users does, keeps tokens in coderd/extauth, and must not
+// know workspaces.
 //
 //	browser ── GET /api/v2/users/oidc/callback ──▶ provider's sign-in page    state, nonce and PKCE challenge in the URL
 //	        ◀─ the same with ?code&state ── provider;  server ── code, verifier ──▶ provider: ID token, access and refresh token
 //
-// Package redirect binds the two halves to one browser. The ID token must be signed by the issuer, for this client, with the nonce
-// of this browser, and not be expired.
+// Package redirect binds the two halves to one browser. The ID token must be signed by the issuer, for this client,
+// with the nonce of this browser, and not be expired.
 //
-// An account belongs to an identity: issuer and subject, which the provider never gives to another person. An email address decides
-// only at the first sign-in, only if the provider has verified it, and only for an account that was created to sign in there: an
-// account with a password is never taken over, its owner converts it (convert.go).
+// An account belongs to an identity: issuer and subject, which the provider never gives to another person. An email
+// address decides only at the first sign-in, only if the provider has verified it, and only for an account that was
+// created to sign in there: an account with a password is never taken over, its owner converts it (convert.go).
 //
-// While a user has sessions, the server renews the tokens of the sign-in every RefreshEvery. When the provider refuses, the
-// sessions end and their holders are told why (refresh.go).
+// While a user has sessions, the server renews the tokens of the sign-in every RefreshEvery. When the provider refuses,
+// the sessions end and their holders are told why (refresh.go).
 package signin
 
 import (
@@ -117,10 +118,14 @@ func New(opts Options) *Service {
 func Providers(o *OIDC, g *GitHub) []extauth.Provider {
 	var out []extauth.Provider
 	if o != nil {
-		out = append(out, extauth.Provider{ID: extauth.SignInPrefix + string(sdk.LoginOIDC), DisplayName: "The identity provider", Renew: o.renew})
+		out = append(out, extauth.Provider{
+			ID: extauth.SignInPrefix + string(sdk.LoginOIDC), DisplayName: "The identity provider", Renew: o.renew,
+		})
 	}
 	if g != nil {
-		out = append(out, extauth.Provider{ID: extauth.SignInPrefix + string(sdk.LoginGitHub), DisplayName: "GitHub", Renew: g.renew})
+		out = append(out, extauth.Provider{
+			ID: extauth.SignInPrefix + string(sdk.LoginGitHub), DisplayName: "GitHub", Renew: g.renew,
+		})
 	}
 	return out
 }

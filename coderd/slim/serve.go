@@ -18,15 +18,16 @@ import (
 // checksums is the file that lists the SHA-256 of every binary, as sha256sum prints and reads it.
 const checksums = "SHA256SUMS"
 
-// The list of the embedded binaries that the makers of a release signed, and the signatures (tools/release). Other builds have neither.
-// coder-full-<os>-<arch> is not in the list, because a program cannot contain its own checksum.
+// The list of the embedded binaries that the makers of a release signed, and the signatures (tools/release). Other
+// builds have neither. coder-full-<os>-<arch> is not in the list, because a program cannot contain its own checksum.
 const (
 	signedList = "SHA256SUMS.release"
 	signatures = signedList + ".sig"
 )
 
-// ServeHTTP answers GET /bin/{name}: a binary, its checksum as name.sha256, SHA256SUMS, or the signed list. The ETag of a binary is the SHA-1 of the
-// unpacked file, as clients compare it with the file they have. The body is packed when the client accepts gzip.
+// ServeHTTP answers GET /bin/{name}: a binary, its checksum as name.sha256, SHA256SUMS, or the signed list. The ETag of
+// a binary is the SHA-1 of the unpacked file, as clients compare it with the file they have. The body is packed when
+// the client accepts gzip.
 func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if name == checksums {

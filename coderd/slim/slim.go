@@ -1,9 +1,9 @@
-// Package slim embeds and serves what workspaces and laptops download from the server: the slim binaries, their checksums, the list of
-// them that the makers of a release signed, and the scripts that install them.
+// Package slim embeds and serves what workspaces and laptops download from the server: the slim binaries, their
+// checksums, the list of them that the makers of a release signed, and the scripts that install them.
 //
-// The build puts the binaries into dist/, packed with gzip, one per platform. A server built without them, with `go install`, still
-// serves its own executable for its own platform. It also serves its executable as coder-full-<os>-<arch>, for provisioners on
-// other machines.
+// The build puts the binaries into dist/, packed with gzip, one per platform. A server built without them, with `go
+// install`, still serves its own executable for its own platform. It also serves its executable as
+// coder-full-<os>-<arch>, for provisioners on other machines.
 package slim
 
 import (
@@ -53,8 +53,8 @@ type sums struct {
 	sha256 string // for programs that verify their download
 }
 
-// New lists the binaries. They are unpacked into dir when Prepare runs, or one is requested. The install scripts download from
-// accessURL.
+// New lists the binaries. They are unpacked into dir when Prepare runs, or one is requested. The install scripts
+// download from accessURL.
 func New(dir string, accessURL *url.URL) (*Binaries, error) { return open(dist, dir, accessURL) }
 
 func open(files fs.FS, dir string, accessURL *url.URL) (*Binaries, error) {
@@ -81,8 +81,8 @@ func open(files fs.FS, dir string, accessURL *url.URL) (*Binaries, error) {
 	return b, nil
 }
 
-// executable returns a path of the running program. On Linux it stays valid, and leads to the same file, when an upgrade replaces
-// the program before the server restarts.
+// executable returns a path of the running program. On Linux it stays valid, and leads to the same file, when an
+// upgrade replaces the program before the server restarts.
 func executable() (string, error) {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe", nil
@@ -102,8 +102,9 @@ func platform() string {
 	return runtime.GOOS + "-" + arch + suffix
 }
 
-// Prepare unpacks every embedded binary and removes those of earlier versions. It blocks for about 0.2 s per binary the first time. The
-// server's own executable is read when it is first requested: its checksums would cost as much at every start.
+// Prepare unpacks every embedded binary and removes those of earlier versions. It blocks for about 0.2 s per binary the
+// first time. The server's own executable is read when it is first requested: its checksums would cost as much at every
+// start.
 func (b *Binaries) Prepare(ctx context.Context) error {
 	keep := map[string]bool{}
 	var errs []error
@@ -184,8 +185,8 @@ func (bin *binary) unpack(files fs.FS, dir, name string) error {
 	return os.Rename(temp.Name(), bin.path)
 }
 
-// identity distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length of the
-// unpacked data). Hashing the file would read all of it into memory at every start.
+// identity distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length
+// of the unpacked data). Hashing the file would read all of it into memory at every start.
 func identity(packed fs.File) (string, error) {
 	info, err := packed.Stat()
 	if err != nil {

@@ -1,7 +1,9 @@
-// Package sshgateway is the SSH gateway of servers (package sshmux/gateway), and what the servers answer to those of region proxies.
+// Package sshgateway is the SSH gateway of servers (package sshmux/gateway), and what the servers answer to those of
+// region proxies.
 //
-// Users register their public keys with `coder ssh-key add` (package sshkeys), or have the server certify one for hours with `coder ssh-cert` (package
-// sshca). At a region, a key signs in only if its user has allowed it there, and certificates sign in no one (regions.go).
+// Users register their public keys with `coder ssh-key add` (package sshkeys), or have the server certify one for hours
+// with `coder ssh-cert` (package sshca). At a region, a key signs in only if its user has allowed it there, and
+// certificates sign in no one (regions.go).
 package sshgateway
 
 import (
@@ -87,7 +89,8 @@ type Gateway struct {
 
 	mu   sync.Mutex // guards the field below
 	open map[*session]struct{}
-	// records counts the sessions whose end is still to be recorded. It grows only in calls of the SSH server's, which Stop waits for.
+	// records counts the sessions whose end is still to be recorded. It grows only in calls of the SSH server's, which
+	// Stop waits for.
 	records sync.WaitGroup
 }
 
@@ -167,7 +170,9 @@ func (g house) SignIn(ctx context.Context, key ssh.PublicKey) (gateway.Visitor, 
 }
 
 // ask asks whom a certificate signs in, or with question, whom a key does.
-func (g *Gateway) ask(ctx context.Context, key ssh.PublicKey, question func(context.Context, ssh.PublicKey) (sshkeys.Holder, error)) (holder sshkeys.Holder, err error) {
+func (g *Gateway) ask(
+	ctx context.Context, key ssh.PublicKey, question func(context.Context, ssh.PublicKey) (sshkeys.Holder, error),
+) (holder sshkeys.Holder, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if cert, ok := key.(*ssh.Certificate); ok {
@@ -259,8 +264,8 @@ func (s *session) admit(ctx context.Context) error {
 	return s.gateway.opts.Agents.MayConnect(ctx, actor, s.agent)
 }
 
-// actor returns a visitor with their rights of the moment, or fault.Unauthenticated if the key or certificate signs them in no more. A certificate
-// that has expired since does: OpenSSH's sshd lets sessions run on, too.
+// actor returns a visitor with their rights of the moment, or fault.Unauthenticated if the key or certificate signs
+// them in no more. A certificate that has expired since does: OpenSSH's sshd lets sessions run on, too.
 func (v visitor) actor(ctx context.Context) (rbac.Actor, error) {
 	if cert, ok := v.key.(*ssh.Certificate); ok {
 		return v.gateway.opts.Certificates.Holder(ctx, cert)
@@ -276,11 +281,13 @@ func (v visitor) actor(ctx context.Context) (rbac.Actor, error) {
 }
 
 func errAddedAgain() error {
-	return fault.New(fault.Unauthenticated, "The SSH key was added again since you signed in.").WithDetail("Connect again.")
+	return fault.New(fault.Unauthenticated, "The SSH key was added again since you signed in.").
+		WithDetail("Connect again.")
 }
 
-// Recheck ends the sessions of a user, or of all users if it is uuid.Nil, that they may no longer have: the user was suspended, the key was
-// removed, the workspace is no longer shared. It returns an error if that could not be found out for some.
+// Recheck ends the sessions of a user, or of all users if it is uuid.Nil, that they may no longer have: the user was
+// suspended, the key was removed, the workspace is no longer shared. It returns an error if that could not be found out
+// for some.
 func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	var last error
 	for _, s := range g.sessions(user) {

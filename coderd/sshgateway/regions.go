@@ -22,8 +22,8 @@ import (
 	"github.com/codermesh/codermesh/v2/region"
 )
 
-// The gateway of a region proxy asks these questions. Each is answered for a key that its user has allowed at that proxy, with the rights that the user
-// has at the moment: nothing is remembered but what the answers contain.
+// The gateway of a region proxy asks these questions. Each is answered for a key that its user has allowed at that
+// proxy, with the rights that the user has at the moment: nothing is remembered but what the answers contain.
 
 // Purposes of signed answers.
 const (
@@ -58,7 +58,8 @@ func (g *Gateway) regionRoutes(mux *httpapi.Mux) {
 	uncounted, exempt := httpapi.Uncounted("region proxies ask often"), audit.Exempt("the connection log records visits")
 	mux.Handle("POST "+region.SSHKeyPath, rbac.Public, g.regionKey, uncounted, exempt)
 	mux.Handle("POST "+region.SSHVisitPath, rbac.Public, g.openAtRegion, uncounted, exempt)
-	mux.Handle("POST "+region.SSHStartPath, rbac.Public, g.startAtRegion, uncounted, audit.Exempt("the build records who started it"))
+	mux.Handle("POST "+region.SSHStartPath, rbac.Public, g.startAtRegion, uncounted,
+		audit.Exempt("the build records who started it"))
 	mux.Handle("POST "+region.SSHHostKeyPath, rbac.Public, g.regionHostKey, uncounted, audit.Exempt("it reads"))
 }
 
@@ -67,7 +68,8 @@ func (g *Gateway) proxy(r *http.Request) (regions.Proxy, error) {
 	return g.opts.Regions.Authenticate(r.Context(), secret.Token(r.Header.Get(sdk.ProxyTokenHeader)))
 }
 
-// parse returns a registered key's text. Certificates sign in no one at regions: a CA's signature says for how long, and not where.
+// parse returns a registered key's text. Certificates sign in no one at regions: a CA's signature says for how long,
+// and not where.
 func parse(wire []byte) (ssh.PublicKey, error) {
 	key, err := ssh.ParsePublicKey(wire)
 	if _, cert := key.(*ssh.Certificate); err != nil || cert {
@@ -104,7 +106,9 @@ func (g *Gateway) regionKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 // regionVisitor returns who comes with a key to a proxy, if its user has allowed that.
-func (g *Gateway) regionVisitor(ctx context.Context, proxy regions.Proxy, wire []byte, id uuid.UUID) (sshkeys.Holder, rbac.Actor, error) {
+func (g *Gateway) regionVisitor(
+	ctx context.Context, proxy regions.Proxy, wire []byte, id uuid.UUID,
+) (sshkeys.Holder, rbac.Actor, error) {
 	key, err := parse(wire)
 	if err != nil {
 		return sshkeys.Holder{}, rbac.Actor{}, err
@@ -141,7 +145,9 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Forbidden, "The visit has ended.")
 		}
 		if asked.Ended != "" {
-			g.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{Reason: asked.Ended, In: asked.In, Out: asked.Out})
+			g.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{
+				Reason: asked.Ended, In: asked.In, Out: asked.Out,
+			})
 			return httpapi.Write(w, http.StatusOK, region.VisitResponse{})
 		}
 	}
@@ -158,7 +164,8 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		v = regionVisit{
-			ID: uuid.New(), Proxy: proxy.ID, Node: req.Node, Key: holder.KeyID, User: holder.UserID, Agent: agent, Service: asked.Port, Since: time.Now(),
+			ID: uuid.New(), Proxy: proxy.ID, Node: req.Node, Key: holder.KeyID, User: holder.UserID, Agent: agent,
+			Service: asked.Port, Since: time.Now(),
 		}
 	}
 	if err := g.opts.Agents.MayConnect(ctx, actor, v.Agent); err != nil {
@@ -177,7 +184,9 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 }
 
 // grant makes a visa, and lets the proxy's node be introduced to the agent as long.
-func (g *Gateway) grant(ctx context.Context, proxy regions.Proxy, v regionVisit) (resp region.VisitResponse, err error) {
+func (g *Gateway) grant(
+	ctx context.Context, proxy regions.Proxy, v regionVisit,
+) (resp region.VisitResponse, err error) {
 	resp = region.VisitResponse{ID: v.ID, Agent: v.Agent}
 	if v.Service == meshport.Session {
 		if resp.Blocked, err = g.opts.Agents.LoginBlocked(ctx, v.Agent); err != nil {
@@ -189,7 +198,8 @@ func (g *Gateway) grant(ctx context.Context, proxy regions.Proxy, v regionVisit)
 		return resp, err
 	}
 	resp.Visa, err = visa.Sign(key, visa.Visa{
-		Visit: v.ID, Agent: v.Agent, Node: v.Node, User: v.User, Service: v.Service, Expires: time.Now().Add(visa.Lifetime).Unix(),
+		Visit: v.ID, Agent: v.Agent, Node: v.Node, User: v.User, Service: v.Service,
+		Expires: time.Now().Add(visa.Lifetime).Unix(),
 	})
 	if err != nil {
 		return resp, err
@@ -202,7 +212,9 @@ func (g *Gateway) grant(ctx context.Context, proxy regions.Proxy, v regionVisit)
 
 // connection describes the visit for the connection log.
 func (v regionVisit) connection(proxy regions.Proxy, req region.VisitRequest) audit.Connection {
-	return audit.Connection{Type: audit.SSH, Agent: v.Agent, User: v.User, Addr: req.Addr, UserAgent: req.UserAgent, Region: proxy.Name}
+	return audit.Connection{
+		Type: audit.SSH, Agent: v.Agent, User: v.User, Addr: req.Addr, UserAgent: req.UserAgent, Region: proxy.Name,
+	}
 }
 
 // startAtRegion starts the workspace of a key's holder, or tells whether a start has ended.
@@ -226,7 +238,8 @@ func (g *Gateway) startAtRegion(w http.ResponseWriter, r *http.Request) error {
 	s := regionStart{Proxy: proxy.ID, Key: req.KeyID}
 	if req.Start != "" {
 		var of regionStart
-		if err := g.opts.Signer.Verify(purposeStart, req.Start, &of); err != nil || of.Proxy != s.Proxy || of.Key != s.Key {
+		if err := g.opts.Signer.Verify(purposeStart, req.Start, &of); err != nil || of.Proxy != s.Proxy ||
+			of.Key != s.Key {
 			return fault.New(fault.Forbidden, "This is no start of a workspace that can be asked about.")
 		}
 		ended, err := g.opts.Workspaces.Started(ctx, of.Build)
@@ -242,7 +255,8 @@ func (g *Gateway) startAtRegion(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g.log.InfoContext(ctx, "workspace started through a region's ssh gateway", "region", proxy.Name, "user", actor.Username, "build", s.Build)
+	g.log.InfoContext(ctx, "workspace started through a region's ssh gateway", "region", proxy.Name, "user",
+		actor.Username, "build", s.Build)
 	return httpapi.Write(w, http.StatusOK, region.SSHStartResponse{Start: token})
 }
 
@@ -269,7 +283,8 @@ func (g *Gateway) regionGateways(ctx context.Context) (sdk.List[sdk.SSHRegionGat
 			return nil, err
 		}
 		out = append(out, sdk.SSHRegionGateway{
-			Region: at.Name, DisplayName: at.DisplayName, Address: at.Address, HostKey: line(key), Fingerprint: ssh.FingerprintSHA256(key),
+			Region: at.Name, DisplayName: at.DisplayName, Address: at.Address, HostKey: line(key),
+			Fingerprint: ssh.FingerprintSHA256(key),
 		})
 	}
 	return out, nil

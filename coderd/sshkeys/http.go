@@ -86,7 +86,8 @@ func unlimited(actor rbac.Actor) error {
 		WithDetail("This token has the scopes %s. Sign in with: coder login <url>", actor.Scope)
 }
 
-// check returns the key of a request, and completes the request. Its error is a fault, which repeats nothing of the request.
+// check returns the key of a request, and completes the request. Its error is a fault, which repeats nothing of the
+// request.
 func (s *Service) check(req *sdk.CreateUserSSHKeyRequest) (sshkey.Key, error) {
 	key, err := sshkey.Parse(req.PublicKey)
 	if f := fault.As(err); f != nil {
@@ -114,7 +115,9 @@ func (s *Service) check(req *sdk.CreateUserSSHKeyRequest) (sshkey.Key, error) {
 }
 
 // insert stores a checked key, in place of an expired one of the user's that has its name or is the same key.
-func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, req sdk.CreateUserSSHKeyRequest) (row dbsqlc.UserSshKey, regions []string, err error) {
+func (s *Service) insert(
+	ctx context.Context, user dbsqlc.User, key sshkey.Key, req sdk.CreateUserSSHKeyRequest,
+) (row dbsqlc.UserSshKey, regions []string, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		// One key of a user is added at a time, so that the limit holds, and none to a user who is being deleted.
 		if _, err := q.LockUser(ctx, user.ID); err != nil {
@@ -131,10 +134,12 @@ func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, 
 			return fmt.Errorf("count SSH keys: %w", err)
 		}
 		if n >= sshkey.MaxKeys {
-			return fault.New(fault.Conflict, "You already have %d SSH keys, as many as you can have.", n).WithDetail("Remove one first with: coder ssh-key remove NAME")
+			return fault.New(fault.Conflict, "You already have %d SSH keys, as many as you can have.", n).
+				WithDetail("Remove one first with: coder ssh-key remove NAME")
 		}
 		row, err = q.InsertUserSSHKey(ctx, dbsqlc.InsertUserSSHKeyParams{
-			ID: uuid.New(), UserID: user.ID, Name: req.Name, PublicKey: key.Marshal(), Fingerprint: key.Fingerprint(), LifetimeSeconds: int64(req.Lifetime / time.Second),
+			ID: uuid.New(), UserID: user.ID, Name: req.Name, PublicKey: key.Marshal(), Fingerprint: key.Fingerprint(),
+			LifetimeSeconds: int64(req.Lifetime / time.Second),
 		})
 		if err != nil {
 			return taken(err, req.Name)
@@ -151,7 +156,8 @@ func (s *Service) insert(ctx context.Context, user dbsqlc.User, key sshkey.Key, 
 	return row, regions, err
 }
 
-// taken returns the fault for a name that the user has already, or for a key that any user has. It does not say which user.
+// taken returns the fault for a name that the user has already, or for a key that any user has. It does not say which
+// user.
 func taken(err error, name string) error {
 	switch {
 	case database.IsUniqueViolation(err, "user_ssh_keys_name"):
@@ -201,7 +207,8 @@ func (s *Service) show(row dbsqlc.UserSshKey, regions []string) (sdk.UserSSHKey,
 		return sdk.UserSSHKey{}, fmt.Errorf("parse stored SSH key %s: %w", row.ID, err)
 	}
 	return sdk.UserSSHKey{
-		ID: row.ID, Name: row.Name, Type: key.Type(), Fingerprint: row.Fingerprint, PublicKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
+		ID: row.ID, Name: row.Name, Type: key.Type(), Fingerprint: row.Fingerprint,
+		PublicKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))),
 		CreatedAt: row.CreatedAt, ExpiresAt: s.end(row), LastUsedAt: row.LastUsedAt,
 		Regions: regions,
 	}, nil

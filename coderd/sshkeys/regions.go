@@ -21,14 +21,15 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
-// A region proxy cannot prove that the holder of a key came: SSH's signature is for the proxy alone. The servers believe it, for the keys that their
-// users have allowed at that region, and for no others (docs/decisions/0064-credentials-at-regions.md).
+// A region proxy cannot prove that the holder of a key came: SSH's signature is for the proxy alone. The servers
+// believe it, for the keys that their users have allowed at that region, and for no others
+// (docs/decisions/0064-credentials-at-regions.md).
 
 // maxRegions bounds the regions of a request. There are fewer proxies.
 const maxRegions = 64
 
-// FindAt is Find for a key that a region proxy says has signed in. It returns the fault Forbidden, which tells what to do, for one that its user has not
-// allowed there.
+// FindAt is Find for a key that a region proxy says has signed in. It returns the fault Forbidden, which tells what to
+// do, for one that its user has not allowed there.
 func (s *Service) FindAt(ctx context.Context, key ssh.PublicKey, proxy uuid.UUID, name string) (Holder, error) {
 	holder, err := s.Find(ctx, key)
 	if err != nil {
@@ -52,7 +53,8 @@ func (s *Service) allowedAt(ctx context.Context, holder Holder, proxy uuid.UUID,
 		return Holder{}, fmt.Errorf("look up regions of SSH key: %w", err)
 	case !ok:
 		return Holder{}, fault.New(fault.Forbidden, "This SSH key may not sign in at the region %s.", name).
-			WithDetail("Allow it with: coder ssh-key regions KEY %s (coder ssh-key list shows its name)", shell.POSIX(name))
+			WithDetail("Allow it with: coder ssh-key regions KEY %s (coder ssh-key list shows its name)",
+				shell.POSIX(name))
 	}
 	return holder, nil
 }
@@ -74,7 +76,8 @@ func regionsOf(ctx context.Context, q *dbsqlc.Queries, user uuid.UUID) (map[uuid
 	return regions, nil
 }
 
-// allow stores at which regions a new key may sign in, and returns their names. Nil stands for those of the operator's that there are.
+// allow stores at which regions a new key may sign in, and returns their names. Nil stands for those of the operator's
+// that there are.
 func (s *Service) allow(ctx context.Context, q *dbsqlc.Queries, key uuid.UUID, names []string) ([]string, error) {
 	ids, known, err := find(ctx, q, cmpNil(names, s.opts.Regions), names != nil)
 	if err != nil || len(ids) == 0 {
@@ -95,7 +98,9 @@ func cmpNil(a, b []string) []string {
 }
 
 // find returns the region proxies with some names. If all must be there, others are an error.
-func find(ctx context.Context, q *dbsqlc.Queries, names []string, all bool) (ids []uuid.UUID, known []string, err error) {
+func find(
+	ctx context.Context, q *dbsqlc.Queries, names []string, all bool,
+) (ids []uuid.UUID, known []string, err error) {
 	unknown := func(problem string) error {
 		return fault.New(fault.Invalid, "The regions of the SSH key cannot be set.").WithField("regions", problem)
 	}

@@ -1,8 +1,9 @@
-// Package sshkeys owns the public SSH keys of users, and decides whom a key signs in. A key belongs to one user of the deployment, who adds
-// it; user admins may remove it, but no role adds a key for another user, because its holder could then sign in as that user. It knows
-// neither workspaces nor the gateway that speaks SSH.
+// Package sshkeys owns the public SSH keys of users, and decides whom a key signs in. A key belongs to one user of the
+// deployment, who adds it; user admins may remove it, but no role adds a key for another user, because its holder could
+// then sign in as that user. It knows neither workspaces nor the gateway that speaks SSH.
 //
-// A key signs in at the servers, and at the regions that its user has allowed it (regions.go). It ends when its user said, and at the latest when the operator's longest lifetime after its creation is over.
+// A key signs in at the servers, and at the regions that its user has allowed it (regions.go). It ends when its user
+// said, and at the latest when the operator's longest lifetime after its creation is over.
 package sshkeys
 
 import (
@@ -31,8 +32,8 @@ type Options struct {
 	DB       *database.DB
 	Logger   *slog.Logger
 	Accounts Accounts
-	// MaxLifetime is how long a key signs its user in after it was added, whatever the user chose then. It also counts for keys that were there
-	// before it was set. 0: no limit.
+	// MaxLifetime is how long a key signs its user in after it was added, whatever the user chose then. It also counts
+	// for keys that were there before it was set. 0: no limit.
 	MaxLifetime time.Duration
 	// Regions are the names of the region proxies at which a new key may sign in, unless its user says otherwise.
 	Regions []string
@@ -51,7 +52,10 @@ func New(opts Options) *Service { return &Service{opts: opts, log: opts.Logger} 
 func (s *Service) Routes(mux *httpapi.Mux) {
 	const keys = "/api/v2/users/{user}/ssh-keys"
 	mux.Handle("GET "+keys, rbac.Needs(rbac.Read, rbac.UserSSHKey), s.list)
-	mux.Handle("POST "+keys, rbac.Needs(rbac.Create, rbac.UserSSHKey), s.create, audit.On(audit.Create, audit.UserSSHKey))
-	mux.Handle("PATCH "+keys+"/{key}", rbac.Needs(rbac.Update, rbac.UserSSHKey), s.update, audit.On(audit.Write, audit.UserSSHKey))
-	mux.Handle("DELETE "+keys+"/{key}", rbac.Needs(rbac.Delete, rbac.UserSSHKey), s.remove, audit.On(audit.Delete, audit.UserSSHKey))
+	mux.Handle("POST "+keys, rbac.Needs(rbac.Create, rbac.UserSSHKey), s.create,
+		audit.On(audit.Create, audit.UserSSHKey))
+	mux.Handle("PATCH "+keys+"/{key}", rbac.Needs(rbac.Update, rbac.UserSSHKey), s.update,
+		audit.On(audit.Write, audit.UserSSHKey))
+	mux.Handle("DELETE "+keys+"/{key}", rbac.Needs(rbac.Delete, rbac.UserSSHKey), s.remove,
+		audit.On(audit.Delete, audit.UserSSHKey))
 }

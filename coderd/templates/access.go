@@ -25,15 +25,18 @@ func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shared, err := groups.Resolve(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), t.OrganizationID, t.Sharing)
+	shared, err := groups.Resolve(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), t.OrganizationID,
+		t.Sharing)
 	if err != nil {
 		return err
 	}
 	out := sdk.TemplateACL{}
 	for _, x := range shared.Users {
 		u := sdk.User{
-			ID: x.User.ID, Username: x.User.Username, Name: x.User.Name, Email: x.User.Email, CreatedAt: x.User.CreatedAt, UpdatedAt: x.User.UpdatedAt,
-			LastSeenAt: x.User.LastSeenAt, Status: x.User.Status, LoginType: x.User.LoginType, OrganizationIDs: []uuid.UUID{t.OrganizationID},
+			ID: x.User.ID, Username: x.User.Username, Name: x.User.Name, Email: x.User.Email,
+			CreatedAt: x.User.CreatedAt, UpdatedAt: x.User.UpdatedAt,
+			LastSeenAt: x.User.LastSeenAt, Status: x.User.Status, LoginType: x.User.LoginType,
+			OrganizationIDs: []uuid.UUID{t.OrganizationID},
 		}
 		out.Users = append(out.Users, sdk.TemplateUser{User: u, Role: string(x.Level)})
 	}
@@ -43,7 +46,8 @@ func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// updateACL changes with whom the template is shared. Users and groups that the request does not name keep their access.
+// updateACL changes with whom the template is shared. Users and groups that the request does not name keep their
+// access.
 func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	t, err := s.template(r, rbac.Share)
@@ -84,13 +88,17 @@ func (s *Service) updateACL(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The access to the template has changed."})
 }
 
-// limitSharing sets the highest level at which ports and apps of the template's workspaces may be shared, and ends the sharing of ports
-// above it. No level, or none that is new, changes nothing.
-func limitSharing(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, level *sdk.AppShare) (dbsqlc.Template, error) {
+// limitSharing sets the highest level at which ports and apps of the template's workspaces may be shared, and ends the
+// sharing of ports above it. No level, or none that is new, changes nothing.
+func limitSharing(
+	ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, level *sdk.AppShare,
+) (dbsqlc.Template, error) {
 	if level == nil || *level == "" || string(*level) == t.MaxPortShareLevel {
 		return t, nil
 	}
-	t, err := q.UpdateTemplateCeiling(ctx, dbsqlc.UpdateTemplateCeilingParams{ID: t.ID, MaxPortShareLevel: string(*level)})
+	t, err := q.UpdateTemplateCeiling(ctx, dbsqlc.UpdateTemplateCeilingParams{
+		ID: t.ID, MaxPortShareLevel: string(*level),
+	})
 	if err != nil {
 		return t, fmt.Errorf("store highest level of sharing: %w", err)
 	}
@@ -100,14 +108,16 @@ func limitSharing(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, lev
 			above = append(above, string(l))
 		}
 	}
-	if err := q.DeletePortSharesAbove(ctx, dbsqlc.DeletePortSharesAboveParams{TemplateID: t.ID, Levels: above}); err != nil {
+	if err := q.DeletePortSharesAbove(ctx, dbsqlc.DeletePortSharesAboveParams{
+		TemplateID: t.ID, Levels: above,
+	}); err != nil {
 		return t, fmt.Errorf("end sharing of ports: %w", err)
 	}
 	return t, nil
 }
 
-// declaredSharing returns the limit of a new template whose author names none: owners share nothing further, unless an app of the
-// imported version declares a wider level.
+// declaredSharing returns the limit of a new template whose author names none: owners share nothing further, unless an
+// app of the imported version declares a wider level.
 func declaredSharing(ctx context.Context, q *dbsqlc.Queries, job uuid.UUID) (*sdk.AppShare, error) {
 	declared, err := q.ListSharingOfImport(ctx, job)
 	if err != nil {
@@ -139,14 +149,19 @@ func makePrivate(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template) (dbs
 	return t, nil
 }
 
-// storeSharing stores with whom a template is shared, and announces to the pages of those who lose access that it has changed.
-func storeSharing(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, sharing rbac.Sharing) (dbsqlc.Template, error) {
+// storeSharing stores with whom a template is shared, and announces to the pages of those who lose access that it has
+// changed.
+func storeSharing(
+	ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, sharing rbac.Sharing,
+) (dbsqlc.Template, error) {
 	former := slices.Collect(maps.Keys(t.Sharing))
 	t, err := q.UpdateTemplateSharing(ctx, dbsqlc.UpdateTemplateSharingParams{ID: t.ID, Sharing: sharing})
 	if err != nil {
 		return t, err
 	}
-	if err := q.AnnounceUnsharedTemplate(ctx, dbsqlc.AnnounceUnsharedTemplateParams{TemplateID: t.ID, Former: former}); err != nil {
+	if err := q.AnnounceUnsharedTemplate(ctx, dbsqlc.AnnounceUnsharedTemplateParams{
+		TemplateID: t.ID, Former: former,
+	}); err != nil {
 		return t, fmt.Errorf("announce withdrawn access: %w", err)
 	}
 	return t, nil
@@ -161,7 +176,8 @@ func (s *Service) listAvailable(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := groups.Available(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), t.OrganizationID, cmp.Or(terms["name"], terms["search"], terms[""]))
+	out, err := groups.Available(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), t.OrganizationID,
+		cmp.Or(terms["name"], terms["search"], terms[""]))
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Archived versions stay where they are used: workspaces that were built from one can be started, stopped and deleted. Lists leave them
-// out, and neither new workspaces nor templates can choose them.
+// Archived versions stay where they are used: workspaces that were built from one can be started, stopped and deleted.
+// Lists leave them out, and neither new workspaces nor templates can choose them.
 
 func (s *Service) archiveVersion(w http.ResponseWriter, r *http.Request) error {
 	return s.setArchived(w, r, true, "The version is archived.")
@@ -50,9 +50,12 @@ func (s *Service) setArchived(w http.ResponseWriter, r *http.Request, archived b
 			return fmt.Errorf("read import job: %w", err)
 		}
 		if archived && !sdk.JobStatus(job.Status).Ended() {
-			return fault.New(fault.Conflict, "The import of version %q has not finished.", v.Name).WithDetail("Try again when it has finished, or cancel it.")
+			return fault.New(fault.Conflict, "The import of version %q has not finished.", v.Name).
+				WithDetail("Try again when it has finished, or cancel it.")
 		}
-		after, err := q.SetTemplateVersionArchived(ctx, dbsqlc.SetTemplateVersionArchivedParams{ID: v.ID, Archived: archived})
+		after, err := q.SetTemplateVersionArchived(ctx, dbsqlc.SetTemplateVersionArchivedParams{
+			ID: v.ID, Archived: archived,
+		})
 		if err != nil {
 			return err
 		}
@@ -81,7 +84,9 @@ func (s *Service) archiveVersions(w http.ResponseWriter, r *http.Request) error 
 		if err != nil {
 			return lookup.Fault(err, rbac.Template, "lock template")
 		}
-		rows, err := q.ArchiveUnusedTemplateVersions(ctx, dbsqlc.ArchiveUnusedTemplateVersionsParams{TemplateID: &t.ID, SucceededToo: req.All})
+		rows, err := q.ArchiveUnusedTemplateVersions(ctx, dbsqlc.ArchiveUnusedTemplateVersionsParams{
+			TemplateID: &t.ID, SucceededToo: req.All,
+		})
 		if err != nil {
 			return err
 		}
@@ -104,11 +109,13 @@ func (s *Service) archiveVersions(w http.ResponseWriter, r *http.Request) error 
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// RefuseArchived returns a fault if a version cannot be chosen because it is archived. The caller holds the version's template, if it has one.
+// RefuseArchived returns a fault if a version cannot be chosen because it is archived. The caller holds the version's
+// template, if it has one.
 func RefuseArchived(v dbsqlc.TemplateVersion) error {
 	if !v.Archived {
 		return nil
 	}
-	return fault.New(fault.Invalid, "Version %q is archived.", v.Name).WithDetail("Choose another version, or unarchive it: coder templates versions unarchive").
+	return fault.New(fault.Invalid, "Version %q is archived.", v.Name).
+		WithDetail("Choose another version, or unarchive it: coder templates versions unarchive").
 		WithField("template_version_id", "is archived")
 }

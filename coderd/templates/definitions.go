@@ -24,13 +24,13 @@ type Definition struct {
 	sdk.TemplateVersionParameter
 	Styling string `json:"styling,omitempty"` // a JSON object, "" for none
 	Order   int32  `json:"order,omitempty"`
-	// Conditional marks a parameter that exists for some answers only, and did not exist at the import. Only its name is
-	// known, whether it can be changed, and how long its value is valid.
+	// Conditional marks a parameter that exists for some answers only, and did not exist at the import. Only its name
+	// is known, whether it can be changed, and how long its value is valid.
 	Conditional bool `json:"conditional,omitempty"`
 }
 
-// Masked reports whether the parameter's value must not be shown: its input is masked, or the import found no input and so
-// cannot tell.
+// Masked reports whether the parameter's value must not be shown: its input is masked, or the import found no input and
+// so cannot tell.
 func (d Definition) Masked() bool {
 	if d.Conditional {
 		return true
@@ -87,7 +87,8 @@ func conditional(form formdeps.Form, met []Definition) []Definition {
 	var out []Definition
 	add := func(name string) {
 		out = append(out, Definition{Conditional: true, TemplateVersionParameter: sdk.TemplateVersionParameter{
-			Name: name, Dynamic: true, Mutable: !slices.Contains(form.Lasting, name), Ephemeral: slices.Contains(form.Ephemeral, name),
+			Name: name, Dynamic: true, Mutable: !slices.Contains(form.Lasting, name),
+			Ephemeral: slices.Contains(form.Ephemeral, name),
 		}})
 	}
 	for _, name := range form.Dynamic {
@@ -118,7 +119,8 @@ func expand(definitions []Definition, from Values) []Definition {
 	return out
 }
 
-// form returns what the parameters of a source depend on. If the server cannot read the source, the form is fixed, and fixed says why.
+// form returns what the parameters of a source depend on. If the server cannot read the source, the form is fixed, and
+// fixed says why.
 func (s *Service) form(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID) (form formdeps.Form, fixed, err error) {
 	source, err := q.GetFile(ctx, file)
 	if err != nil {

@@ -39,7 +39,9 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	var job dbsqlc.ProvisionerJob
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-		imports, err := q.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+		imports, err := q.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{
+			ID: v.JobID, Kind: string(sdk.JobTemplateImport),
+		})
 		if err != nil {
 			return err
 		}
@@ -59,8 +61,12 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		job, err = s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
-			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID, Tags: tags,
-			Input: dryRunInput{TemplateVersionID: v.ID, WorkspaceName: database.Text(req.WorkspaceName), Parameters: values, Variables: req.UserVariableValues},
+			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID,
+			Tags: tags,
+			Input: dryRunInput{
+				TemplateVersionID: v.ID, WorkspaceName: database.Text(req.WorkspaceName), Parameters: values,
+				Variables: req.UserVariableValues,
+			},
 		})
 		if err != nil {
 			return err
@@ -73,8 +79,8 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJob(w, r, http.StatusCreated, job.ID)
 }
 
-// mayRun returns a fault unless the actor may run the version as a new workspace does: reading it does not suffice. Those who upload a version
-// run it before it belongs to a template.
+// mayRun returns a fault unless the actor may run the version as a new workspace does: reading it does not suffice.
+// Those who upload a version run it before it belongs to a template.
 func (s *Service) mayRun(ctx context.Context, actor rbac.Actor, v dbsqlc.TemplateVersion) error {
 	if err := actor.InScope("workspace:create"); err != nil {
 		return err
@@ -109,7 +115,9 @@ func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.Provisione
 	if err != nil {
 		return dbsqlc.ProvisionerJob{}, err
 	}
-	job, err := s.opts.DB.GetTemplateJob(r.Context(), dbsqlc.GetTemplateJobParams{ID: id, Kind: string(sdk.JobTemplateDryRun)})
+	job, err := s.opts.DB.GetTemplateJob(r.Context(), dbsqlc.GetTemplateJobParams{
+		ID: id, Kind: string(sdk.JobTemplateDryRun),
+	})
 	if err != nil {
 		return job, lookup.Fault(err, rbac.ProvisionerJob, "read dry run")
 	}
@@ -120,7 +128,8 @@ func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.Provisione
 	if in.TemplateVersionID != v.ID {
 		return job, rbac.NotFound(rbac.ProvisionerJob)
 	}
-	return job, httpapi.ActorFrom(r.Context()).May(action, rbac.Of(rbac.ProvisionerJob, job.InitiatorID).In(job.OrganizationID))
+	return job, httpapi.ActorFrom(r.Context()).May(action,
+		rbac.Of(rbac.ProvisionerJob, job.InitiatorID).In(job.OrganizationID))
 }
 
 func (s *Service) getDryRun(w http.ResponseWriter, r *http.Request) error {
@@ -167,7 +176,9 @@ func (s *Service) cancelDryRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.opts.Jobs.Cancel(r.Context(), job.ID, audit.Entry{ID: job.ID, Name: "dry run", Organization: job.OrganizationID}); err != nil {
+	if err := s.opts.Jobs.Cancel(r.Context(), job.ID, audit.Entry{
+		ID: job.ID, Name: "dry run", Organization: job.OrganizationID,
+	}); err != nil {
 		return err
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The dry run is being canceled."})

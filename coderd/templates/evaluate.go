@@ -38,14 +38,15 @@ type Answer struct {
 	Parameters []*provisionerpb.Parameter // in display order
 	Values     map[string]string          // by name
 	Refused    map[string]string          // why a given value was refused, by name; another value was used instead
-	// Unknown reports that some parameters of the root module could not be evaluated: those are as they were at the import.
+	// Unknown reports that some parameters of the root module could not be evaluated: those are as they were at the
+	// import.
 	Unknown bool
 }
 
 const (
-	// evaluateTimeout bounds one evaluation, including the wait for others. A busy machine answers late rather than never:
-	// commands cannot go on without the form, and the page shows the last one meanwhile. Clients and proxies give up after
-	// a minute.
+	// evaluateTimeout bounds one evaluation, including the wait for others. A busy machine answers late rather than
+	// never: commands cannot go on without the form, and the page shows the last one meanwhile. Clients and proxies
+	// give up after a minute.
 	evaluateTimeout = 45 * time.Second
 	// maxEvaluating bounds the evaluations that run or wait. More are refused.
 	maxEvaluating = 32
@@ -74,7 +75,9 @@ func (s *Service) evaluate(w http.ResponseWriter, r *http.Request) error {
 }
 
 // answer evaluates a version's form for the sender of a request.
-func (s *Service) answer(ctx context.Context, v dbsqlc.TemplateVersion, req sdk.EvaluateParametersRequest) (sdk.EvaluateParametersResponse, error) {
+func (s *Service) answer(
+	ctx context.Context, v dbsqlc.TemplateVersion, req sdk.EvaluateParametersRequest,
+) (sdk.EvaluateParametersResponse, error) {
 	actor, out := httpapi.ActorFrom(ctx), sdk.EvaluateParametersResponse{ID: req.ID}
 	if err := checkInputs(req.Inputs); err != nil {
 		return out, err
@@ -83,11 +86,14 @@ func (s *Service) answer(ctx context.Context, v dbsqlc.TemplateVersion, req sdk.
 	if owner == uuid.Nil {
 		owner = actor.UserID
 	}
-	// The form may show owner data that the template reads: require the permission to create a workspace for that owner.
+	// The form may show owner data that the template reads: require the permission to create a workspace for that
+	// owner.
 	if err := actor.May(rbac.Create, rbac.Of(rbac.Workspace, owner).In(v.OrganizationID)); err != nil {
 		return out, rbac.NotFound(rbac.User)
 	}
-	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{
+		ID: v.JobID, Kind: string(sdk.JobTemplateImport),
+	})
 	if err != nil {
 		return out, fmt.Errorf("read import: %w", err)
 	}
@@ -107,9 +113,11 @@ func (s *Service) answer(ctx context.Context, v dbsqlc.TemplateVersion, req sdk.
 		case ctx.Err() != nil:
 			return out, err
 		case errors.Is(err, context.DeadlineExceeded):
-			out.Diagnostics = append(out.Diagnostics, problem("The template took too long to evaluate.", fmt.Sprintf("The limit is %s. The form shows the defaults.", evaluateTimeout)))
+			out.Diagnostics = append(out.Diagnostics, problem("The template took too long to evaluate.",
+				fmt.Sprintf("The limit is %s. The form shows the defaults.", evaluateTimeout)))
 		case f != nil && f.Code == fault.Invalid:
-			out.Diagnostics = append(out.Diagnostics, problem("The template cannot be evaluated for these values.", f.Message))
+			out.Diagnostics = append(out.Diagnostics,
+				problem("The template cannot be evaluated for these values.", f.Message))
 		default:
 			return out, err
 		}
@@ -118,9 +126,12 @@ func (s *Service) answer(ctx context.Context, v dbsqlc.TemplateVersion, req sdk.
 	return out, nil
 }
 
-// Allows reports whether the form of a version allows a value of a parameter to a workspace of an owner with these answers. It is true for what the
-// form cannot tell, as for parameters of modules. It may take as long as an evaluation.
-func (s *Service) Allows(ctx context.Context, version, owner uuid.UUID, answers map[string]string, name, value string) (bool, error) {
+// Allows reports whether the form of a version allows a value of a parameter to a workspace of an owner with these
+// answers. It is true for what the form cannot tell, as for parameters of modules. It may take as long as an
+// evaluation.
+func (s *Service) Allows(
+	ctx context.Context, version, owner uuid.UUID, answers map[string]string, name, value string,
+) (bool, error) {
 	if s.opts.Evaluate == nil {
 		return true, nil
 	}
@@ -131,12 +142,15 @@ func (s *Service) Allows(ctx context.Context, version, owner uuid.UUID, answers 
 	if err != nil {
 		return false, fmt.Errorf("read template version: %w", err)
 	}
-	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{ID: v.JobID, Kind: string(sdk.JobTemplateImport)})
+	imports, err := s.opts.DB.GetTemplateJob(ctx, dbsqlc.GetTemplateJobParams{
+		ID: v.JobID, Kind: string(sdk.JobTemplateImport),
+	})
 	if err != nil {
 		return false, fmt.Errorf("read import: %w", err)
 	}
 	form, err := s.ask(ctx, v, imports.FileID, owner, answers)
-	if f := fault.As(err); ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || f != nil && f.Code == fault.Invalid) {
+	if f := fault.As(err); ctx.Err() == nil &&
+		(errors.Is(err, context.DeadlineExceeded) || f != nil && f.Code == fault.Invalid) {
 		return true, nil //nolint:nilerr // the form cannot tell
 	}
 	if err != nil {
@@ -152,7 +166,8 @@ func checkInputs(inputs map[string]string) error {
 		size += len(name) + len(value)
 	}
 	if len(inputs) > maxInputs || size > maxInputBytes {
-		return fault.New(fault.Invalid, "There are too many values.").WithField("inputs", fmt.Sprintf("can have %d values with %d bytes in total", maxInputs, maxInputBytes))
+		return fault.New(fault.Invalid, "There are too many values.").
+			WithField("inputs", fmt.Sprintf("can have %d values with %d bytes in total", maxInputs, maxInputBytes))
 	}
 	return nil
 }
@@ -162,7 +177,9 @@ func problem(summary, detail string) sdk.Diagnostic {
 }
 
 // ask evaluates a question, or returns the kept answer.
-func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner uuid.UUID, inputs map[string]string) (Answer, error) {
+func (s *Service) ask(
+	ctx context.Context, v dbsqlc.TemplateVersion, file, owner uuid.UUID, inputs map[string]string,
+) (Answer, error) {
 	q := s.opts.DB.Queries
 	metadata, err := versionMetadata(ctx, q, s.opts.AccessURL, owner, v)
 	if database.IsNotFound(err) {
@@ -190,15 +207,19 @@ func (s *Service) ask(ctx context.Context, v dbsqlc.TemplateVersion, file, owner
 		if !cleanInput(name) || !cleanInput(inputs[name]) {
 			return Answer{}, fault.New(fault.Invalid, "A value contains a NUL character.")
 		}
-		question.Parameters = append(question.Parameters, &provisionerpb.ParameterValue{Name: name, Value: inputs[name]})
+		question.Parameters = append(question.Parameters, &provisionerpb.ParameterValue{
+			Name: name, Value: inputs[name],
+		})
 	}
 	key, err := json.Marshal([]any{v.ID, sum, variables, metadata, question.Parameters})
 	if err != nil {
 		return Answer{}, fmt.Errorf("encode question: %w", err)
 	}
-	answer, err := s.forms.Get(ctx, sha256.Sum256(key), func(ctx context.Context) (Answer, error) { return s.opts.Evaluate(ctx, question) })
+	answer, err := s.forms.Get(ctx, sha256.Sum256(key),
+		func(ctx context.Context) (Answer, error) { return s.opts.Evaluate(ctx, question) })
 	if errors.Is(err, memo.ErrBusy) {
-		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being evaluated.").WithDetail("Try again in a moment.")
+		return Answer{}, fault.New(fault.RateLimited, "Too many forms are being evaluated.").
+			WithDetail("Try again in a moment.")
 	}
 	return answer, err
 }
@@ -246,7 +267,8 @@ func preview(definitions []Definition, answer Answer, inputs map[string]string) 
 // previewOf returns a definition with its given value, or its default.
 func previewOf(d Definition, inputs map[string]string) sdk.PreviewParameter {
 	p := sdk.PreviewParameter{
-		Name: d.Name, DisplayName: d.DisplayName, Description: d.Description, Type: d.Type, FormType: d.FormType, Styling: json.RawMessage("{}"),
+		Name: d.Name, DisplayName: d.DisplayName, Description: d.Description, Type: d.Type, FormType: d.FormType,
+		Styling: json.RawMessage("{}"),
 		Mutable: d.Mutable, Icon: d.Icon, Required: d.Required, Order: int64(d.Order), Ephemeral: d.Ephemeral,
 		DefaultValue: sdk.PreviewValue{Value: d.DefaultValue, Valid: !d.Required},
 	}
@@ -259,7 +281,8 @@ func previewOf(d Definition, inputs map[string]string) sdk.PreviewParameter {
 	}
 	if d.ValidationRegex != "" || d.ValidationMin != nil || d.ValidationMax != nil || d.ValidationMonotonic != "" {
 		p.Validations = append(p.Validations, sdk.ParameterValidation{
-			Error: d.ValidationError, Regex: nonEmpty(d.ValidationRegex), Min: d.ValidationMin, Max: d.ValidationMax, Monotonic: nonEmpty(d.ValidationMonotonic),
+			Error: d.ValidationError, Regex: nonEmpty(d.ValidationRegex), Min: d.ValidationMin, Max: d.ValidationMax,
+			Monotonic: nonEmpty(d.ValidationMonotonic),
 		})
 	}
 	p.Value = p.DefaultValue

@@ -30,7 +30,8 @@ func (s *Service) listExamples(w http.ResponseWriter, _ *http.Request) error {
 			return fmt.Errorf("read starter %s: %w", starter.Name, err)
 		}
 		out = append(out, sdk.TemplateExample{
-			ID: starter.Name, Name: starter.DisplayName, Description: starter.Description, Icon: starter.Icon, Tags: starter.Tags, Markdown: string(readme),
+			ID: starter.Name, Name: starter.DisplayName, Description: starter.Description, Icon: starter.Icon,
+			Tags: starter.Tags, Markdown: string(readme),
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
@@ -43,7 +44,8 @@ func storeExample(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, name
 	}
 	files, _, ok := starters.Get(name)
 	if !ok {
-		return uuid.Nil, fault.New(fault.Invalid, "This server has no starter called %q.", name).WithField("example_id", "does not exist")
+		return uuid.Nil, fault.New(fault.Invalid, "This server has no starter called %q.", name).
+			WithField("example_id", "does not exist")
 	}
 	var archive bytes.Buffer
 	packed := tar.NewWriter(&archive)
@@ -70,7 +72,8 @@ func storeExample(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, name
 	}
 	sum := sha256.Sum256(archive.Bytes())
 	file, err := q.InsertFile(ctx, dbsqlc.InsertFileParams{
-		ID: uuid.New(), Sha256: hex.EncodeToString(sum[:]), Mimetype: sdk.ContentTypeTar, Data: archive.Bytes(), CreatedBy: actor.UserID,
+		ID: uuid.New(), Sha256: hex.EncodeToString(sum[:]), Mimetype: sdk.ContentTypeTar, Data: archive.Bytes(),
+		CreatedBy: actor.UserID,
 	})
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("store starter %s: %w", name, err)

@@ -11,8 +11,8 @@ import (
 // corsSimple means that the server answers an app's preflight requests.
 const corsSimple = "simple"
 
-// checkFixed refuses settings that exist in the API and have only one value here. If the server accepted and dropped such a
-// setting, users would believe that it works: that requests from other sites are answered.
+// checkFixed refuses settings that exist in the API and have only one value here. If the server accepted and dropped
+// such a setting, users would believe that it works: that requests from other sites are answered.
 func checkFixed(f sdk.FixedTemplateSettings) error {
 	refused := fault.New(fault.Invalid, "This server does not support these template settings.")
 	if level := f.MaxPortShareLevel; level != nil && *level != "" && !slices.Contains(sdk.PortShareLevels, *level) {

@@ -55,7 +55,8 @@ func (s *Service) formSocket(w http.ResponseWriter, r *http.Request) error {
 			_ = ws.Close(websock.StatusPolicy, why.Message)
 		}
 	})()
-	defer context.AfterFunc(s.opts.Jobs.Life(), func() { _ = ws.Close(websock.StatusGoingAway, "the server is stopping") })()
+	defer context.AfterFunc(s.opts.Jobs.Life(),
+		func() { _ = ws.Close(websock.StatusGoingAway, "the server is stopping") })()
 	ctx := context.WithoutCancel(r.Context())
 	for {
 		if err := ws.WriteJSON(ctx, answer); err != nil {

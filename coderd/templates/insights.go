@@ -64,7 +64,8 @@ func (s *Service) writeDAUs(w http.ResponseWriter, r *http.Request, templates []
 	if text := r.URL.Query().Get("tz_offset"); text != "" {
 		var err error
 		if offset, err = strconv.Atoi(text); err != nil || offset < -12 || offset > 14 {
-			return fault.New(fault.Invalid, "There is no such time zone.").WithField("tz_offset", "must be a number of hours from -12 to 14")
+			return fault.New(fault.Invalid, "There is no such time zone.").
+				WithField("tz_offset", "must be a number of hours from -12 to 14")
 		}
 	}
 	zone := time.FixedZone("", offset*int(time.Hour/time.Second))
@@ -77,7 +78,9 @@ func (s *Service) writeDAUs(w http.ResponseWriter, r *http.Request, templates []
 	}
 	out := sdk.DAUsResponse{TZHourOffset: offset}
 	for i := range dauDays {
-		out.Entries = append(out.Entries, sdk.DAUEntry{Date: p.since.Add(time.Duration(i) * day).Format(time.DateOnly), Amount: users[i]})
+		out.Entries = append(out.Entries, sdk.DAUEntry{
+			Date: p.since.Add(time.Duration(i) * day).Format(time.DateOnly), Amount: users[i],
+		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
@@ -102,13 +105,17 @@ func (s *Service) userActivity(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.ListUserActivity(r.Context(), dbsqlc.ListUserActivityParams{Since: p.since, Until: p.until, TemplateIds: p.templates})
+	rows, err := s.opts.DB.ListUserActivity(r.Context(), dbsqlc.ListUserActivityParams{
+		Since: p.since, Until: p.until, TemplateIds: p.templates,
+	})
 	if err != nil {
 		return fmt.Errorf("list activity of users: %w", err)
 	}
 	out := sdk.UserActivityReport{StartTime: p.since, EndTime: p.until, TemplateIDs: p.templates}
 	for _, row := range rows {
-		out.Users = append(out.Users, sdk.UserActivity{TemplateIDs: row.TemplateIds, UserID: row.UserID, Username: row.Username, Seconds: row.Seconds})
+		out.Users = append(out.Users, sdk.UserActivity{
+			TemplateIDs: row.TemplateIds, UserID: row.UserID, Username: row.Username, Seconds: row.Seconds,
+		})
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.UserActivityInsightsResponse{Report: out})
 }
@@ -123,7 +130,8 @@ func (s *Service) templateInsights(w http.ResponseWriter, r *http.Request) error
 	if text := r.URL.Query().Get("sections"); text != "" {
 		for _, section := range strings.Split(text, ",") {
 			if !slices.Contains(sections, section) {
-				return fault.New(fault.Invalid, "There is no such section.").WithField("sections", "must be report, interval_reports or both")
+				return fault.New(fault.Invalid, "There is no such section.").
+					WithField("sections", "must be report, interval_reports or both")
 			}
 		}
 		sections = strings.Split(text, ",")
@@ -165,12 +173,17 @@ func (s *Service) templateReport(ctx context.Context, p period) (*sdk.TemplateRe
 		return nil, err
 	}
 	out.ActiveUsers = users[0]
-	rows, err := s.opts.DB.ListAppUsage(ctx, dbsqlc.ListAppUsageParams{Since: p.since, Until: p.until, TemplateIds: p.templates})
+	rows, err := s.opts.DB.ListAppUsage(ctx, dbsqlc.ListAppUsageParams{
+		Since: p.since, Until: p.until, TemplateIds: p.templates,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list use of apps: %w", err)
 	}
 	for _, row := range rows {
-		app := sdk.AppUsage{TemplateIDs: row.TemplateIds, Type: sdk.AppUsageTemplate, Slug: row.Slug, DisplayName: row.Slug, Seconds: row.Seconds, TimesUsed: row.TimesUsed}
+		app := sdk.AppUsage{
+			TemplateIDs: row.TemplateIds, Type: sdk.AppUsageTemplate, Slug: row.Slug, DisplayName: row.Slug,
+			Seconds: row.Seconds, TimesUsed: row.TimesUsed,
+		}
 		if builtin, ok := builtinApps[row.Type]; ok {
 			app.Type, app.Slug, app.DisplayName = sdk.AppUsageBuiltin, builtin.slug, builtin.name
 		}
@@ -179,8 +192,8 @@ func (s *Service) templateReport(ctx context.Context, p period) (*sdk.TemplateRe
 	return out, nil
 }
 
-// period returns what the request asks for: the templates that it names, each of which the actor must administer, or else all that the
-// actor administers.
+// period returns what the request asks for: the templates that it names, each of which the actor must administer, or
+// else all that the actor administers.
 func (s *Service) period(r *http.Request) (period, error) {
 	query, actor := r.URL.Query(), httpapi.ActorFrom(r.Context())
 	var p period
@@ -192,13 +205,15 @@ func (s *Service) period(r *http.Request) (period, error) {
 		return p, err
 	}
 	if length := p.until.Sub(p.since); length < time.Second || length > maxInsights {
-		return p, fault.New(fault.Invalid, "The period is invalid.").WithField("end_time", "must be after start_time, by at most 366 days")
+		return p, fault.New(fault.Invalid, "The period is invalid.").
+			WithField("end_time", "must be after start_time, by at most 366 days")
 	}
 	if text := query.Get("template_ids"); text != "" {
 		for _, id := range strings.Split(text, ",") {
 			id, err := uuid.Parse(id)
 			if err != nil {
-				return p, fault.New(fault.Invalid, "%q is not an id.", text).WithField("template_ids", "must be UUIDs with commas between them")
+				return p, fault.New(fault.Invalid, "%q is not an id.", text).
+					WithField("template_ids", "must be UUIDs with commas between them")
 			}
 			t, err := s.opts.DB.GetTemplate(r.Context(), id)
 			if err != nil {
@@ -230,7 +245,8 @@ func (s *Service) period(r *http.Request) (period, error) {
 func queryTime(name, text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fault.New(fault.Invalid, "The period is invalid.").WithField(name, "must be a time such as 2026-11-23T00:00:00Z")
+		return at, fault.New(fault.Invalid, "The period is invalid.").
+			WithField(name, "must be a time such as 2026-11-23T00:00:00Z")
 	}
 	return at, nil
 }

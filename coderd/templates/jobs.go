@@ -21,12 +21,16 @@ import (
 )
 
 // Metadata returns what a template may read about the owner of a workspace in an organization, without secrets.
-func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, organization, owner uuid.UUID) (*provisionerpb.Metadata, error) {
+func Metadata(
+	ctx context.Context, q *dbsqlc.Queries, accessURL string, organization, owner uuid.UUID,
+) (*provisionerpb.Metadata, error) {
 	u, err := q.GetTemplateOwnerFacts(ctx, owner)
 	if err != nil {
 		return nil, fmt.Errorf("read owner: %w", err)
 	}
-	groups, err := q.ListOwnerGroupNames(ctx, dbsqlc.ListOwnerGroupNamesParams{OrganizationID: organization, UserID: owner})
+	groups, err := q.ListOwnerGroupNames(ctx, dbsqlc.ListOwnerGroupNamesParams{
+		OrganizationID: organization, UserID: owner,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list owner's groups: %w", err)
 	}
@@ -36,8 +40,10 @@ func Metadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, organiza
 // OwnerMetadata returns what a template may read about an owner of whom this is known.
 func OwnerMetadata(accessURL string, u dbsqlc.GetTemplateOwnerFactsRow, groups []string) *provisionerpb.Metadata {
 	return &provisionerpb.Metadata{
-		AccessUrl: accessURL, OwnerId: u.ID[:], OwnerName: u.Username, OwnerEmail: u.Email, OwnerFullName: u.Name, OwnerGroups: groups,
-		OwnerLoginType: u.LoginType, OwnerRoles: append([]string{"member"}, u.Roles...), OwnerSshPublicKey: u.SshPublicKey,
+		AccessUrl: accessURL, OwnerId: u.ID[:], OwnerName: u.Username, OwnerEmail: u.Email, OwnerFullName: u.Name,
+		OwnerGroups:    groups,
+		OwnerLoginType: u.LoginType, OwnerRoles: append([]string{"member"}, u.Roles...),
+		OwnerSshPublicKey: u.SshPublicKey,
 	}
 }
 
@@ -49,7 +55,8 @@ func given(row dbsqlc.TemplateVersionVariable) bool {
 	return *row.Given
 }
 
-// Variables returns the values that were given to a version's variables, for Terraform. It knows the defaults of the others.
+// Variables returns the values that were given to a version's variables, for Terraform. It knows the defaults of the
+// others.
 func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*provisionerpb.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, version)
 	if err != nil {
@@ -68,7 +75,9 @@ func Variables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]*pr
 // importHandler runs imports.
 type importHandler struct{ *Service }
 
-func (h importHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
+func (h importHandler) Offer(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer,
+) error {
 	v, err := q.GetTemplateVersionByJob(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("read template version: %w", err)
@@ -81,11 +90,15 @@ func (h importHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err != nil {
 		return err
 	}
-	offer.Job = &provisionerpb.Offer_TemplateImport{TemplateImport: &provisionerpb.TemplateImport{Variables: variables, Metadata: metadata}}
+	offer.Job = &provisionerpb.Offer_TemplateImport{TemplateImport: &provisionerpb.TemplateImport{
+		Variables: variables, Metadata: metadata,
+	}}
 	return nil
 }
 
-func versionMetadata(ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uuid.UUID, v dbsqlc.TemplateVersion) (*provisionerpb.Metadata, error) {
+func versionMetadata(
+	ctx context.Context, q *dbsqlc.Queries, accessURL string, owner uuid.UUID, v dbsqlc.TemplateVersion,
+) (*provisionerpb.Metadata, error) {
 	m, err := Metadata(ctx, q, accessURL, v.OrganizationID, owner)
 	if err != nil {
 		return nil, err
@@ -107,11 +120,15 @@ func (importHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.Provisi
 }
 
 // Resources does nothing: imports do not send it because they create nothing.
-func (importHandler) Resources(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource) error {
+func (importHandler) Resources(
+	context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource,
+) error {
 	return nil
 }
 
-func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+func (h importHandler) Finish(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result,
+) error {
 	found := result.GetTemplateImport()
 	if found == nil {
 		return nil
@@ -134,7 +151,8 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 		return err
 	}
 	if err := q.FinishTemplateVersion(ctx, dbsqlc.FinishTemplateVersionParams{
-		ID: v.ID, Readme: database.Text(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(), NamesOwnerSshPrivateKey: found.GetNamesOwnerSshPrivateKey(),
+		ID: v.ID, Readme: database.Text(found.GetReadme()), NamesOwnerSessionToken: found.GetNamesOwnerSessionToken(),
+		NamesOwnerSshPrivateKey:   found.GetNamesOwnerSshPrivateKey(),
 		NamesOwnerOidcAccessToken: found.GetNamesOwnerOidcAccessToken(),
 	}); err != nil {
 		return fmt.Errorf("finish template version: %w", err)
@@ -180,7 +198,9 @@ func (h importHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 }
 
 // storeVariables writes the definitions; it keeps values that were given.
-func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, variables []*provisionerpb.TemplateVariable) error {
+func storeVariables(
+	ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, variables []*provisionerpb.TemplateVariable,
+) error {
 	rows, err := q.ListTemplateVersionVariables(ctx, version)
 	if err != nil {
 		return fmt.Errorf("list variables: %w", err)
@@ -201,19 +221,25 @@ func storeVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, v
 			value = database.Text(v.GetDefaultValue())
 		}
 		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{
-			TemplateVersionID: version, Name: name, Description: database.Text(v.GetDescription()), Type: database.Text(v.GetType()), Value: value,
-			DefaultValue: database.Text(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(), Given: &isGiven,
+			TemplateVersionID: version, Name: name, Description: database.Text(v.GetDescription()),
+			Type: database.Text(v.GetType()), Value: value,
+			DefaultValue: database.Text(v.GetDefaultValue()), Required: v.GetRequired(), Sensitive: v.GetSensitive(),
+			Given: &isGiven,
 		}); err != nil {
 			return fmt.Errorf("store variable: %w", err)
 		}
 	}
-	if err := q.DeleteTemplateVersionVariablesExcept(ctx, dbsqlc.DeleteTemplateVersionVariablesExceptParams{TemplateVersionID: version, Names: names}); err != nil {
+	if err := q.DeleteTemplateVersionVariablesExcept(ctx, dbsqlc.DeleteTemplateVersionVariablesExceptParams{
+		TemplateVersionID: version, Names: names,
+	}); err != nil {
 		return fmt.Errorf("delete unknown variables: %w", err)
 	}
 	return nil
 }
 
-func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult, form formdeps.Form) ([]Definition, error) {
+func storeParameters(
+	ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, found *provisionerpb.ImportResult, form formdeps.Form,
+) ([]Definition, error) {
 	if err := q.DeleteTemplateVersionParameters(ctx, version); err != nil {
 		return nil, fmt.Errorf("delete parameters: %w", err)
 	}
@@ -249,7 +275,9 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 		names[database.Text(p.GetName())] = true
 		values := []sdk.PresetParameter{}
 		for _, v := range p.GetParameters() {
-			values = append(values, sdk.PresetParameter{Name: database.Text(v.GetName()), Value: database.Text(v.GetValue())})
+			values = append(values, sdk.PresetParameter{
+				Name: database.Text(v.GetName()), Value: database.Text(v.GetValue()),
+			})
 		}
 		data, err := json.Marshal(values)
 		if err != nil {
@@ -260,7 +288,8 @@ func storeParameters(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, 
 			return nil, err
 		}
 		if err := q.InsertTemplateVersionPreset(ctx, dbsqlc.InsertTemplateVersionPresetParams{
-			ID: uuid.New(), TemplateVersionID: version, Name: database.Text(p.GetName()), Description: database.Text(p.GetDescription()), Icon: database.Text(p.GetIcon()),
+			ID: uuid.New(), TemplateVersionID: version, Name: database.Text(p.GetName()),
+			Description: database.Text(p.GetDescription()), Icon: database.Text(p.GetIcon()),
 			IsDefault: p.GetDefault(), Parameters: data, Prebuilds: prebuilds,
 		}); err != nil {
 			return nil, fmt.Errorf("store preset: %w", err)
@@ -274,9 +303,13 @@ func prebuildsOf(p *provisionerpb.Prebuilds) ([]byte, error) {
 	if p == nil {
 		return nil, nil
 	}
-	out := policy.Prebuilds{Instances: int(p.GetInstances()), TTLSeconds: p.GetTtlSeconds(), Timezone: database.Text(p.GetTimezone())}
+	out := policy.Prebuilds{
+		Instances: int(p.GetInstances()), TTLSeconds: p.GetTtlSeconds(), Timezone: database.Text(p.GetTimezone()),
+	}
 	for _, s := range p.GetSchedule() {
-		out.Schedule = append(out.Schedule, policy.PrebuildsInHour{Cron: database.Text(s.GetCron()), Instances: int(s.GetInstances())})
+		out.Schedule = append(out.Schedule, policy.PrebuildsInHour{
+			Cron: database.Text(s.GetCron()), Instances: int(s.GetInstances()),
+		})
 	}
 	data, err := json.Marshal(out)
 	if err != nil {
@@ -287,13 +320,16 @@ func prebuildsOf(p *provisionerpb.Prebuilds) ([]byte, error) {
 
 func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {
 	out := sdk.TemplateVersionParameter{
-		Name: database.Text(p.GetName()), DisplayName: database.Text(p.GetDisplayName()), Description: database.Text(p.GetDescription()), DescriptionPlaintext: database.Text(p.GetDescription()),
-		Type: database.Text(p.GetType()), FormType: database.Text(p.GetFormType()), Mutable: p.GetMutable(), DefaultValue: database.Text(p.GetDefaultValue()), Icon: database.Text(p.GetIcon()),
+		Name: database.Text(p.GetName()), DisplayName: database.Text(p.GetDisplayName()),
+		Description: database.Text(p.GetDescription()), DescriptionPlaintext: database.Text(p.GetDescription()),
+		Type: database.Text(p.GetType()), FormType: database.Text(p.GetFormType()), Mutable: p.GetMutable(),
+		DefaultValue: database.Text(p.GetDefaultValue()), Icon: database.Text(p.GetIcon()),
 		Required: p.GetRequired(), Ephemeral: p.GetEphemeral(), Options: []sdk.TemplateVersionParamOption{},
 	}
 	for _, o := range p.GetOptions() {
 		out.Options = append(out.Options, sdk.TemplateVersionParamOption{
-			Name: database.Text(o.GetName()), Description: database.Text(o.GetDescription()), Value: database.Text(o.GetValue()), Icon: database.Text(o.GetIcon()),
+			Name: database.Text(o.GetName()), Description: database.Text(o.GetDescription()),
+			Value: database.Text(o.GetValue()), Icon: database.Text(o.GetIcon()),
 		})
 	}
 	if v := p.GetValidation(); v != nil {
@@ -314,7 +350,9 @@ type dryRunInput struct {
 // dryRunHandler runs dry runs.
 type dryRunHandler struct{ *Service }
 
-func (h dryRunHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
+func (h dryRunHandler) Offer(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer,
+) error {
 	var in dryRunInput
 	if err := json.Unmarshal(job.Input, &in); err != nil {
 		return fmt.Errorf("decode dry run: %w", err)
@@ -333,9 +371,12 @@ func (h dryRunHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 		return err
 	}
 	for _, chosen := range in.Variables {
-		i := slices.IndexFunc(variables, func(v *provisionerpb.VariableValue) bool { return v.GetName() == chosen.Name })
+		i := slices.IndexFunc(variables,
+			func(v *provisionerpb.VariableValue) bool { return v.GetName() == chosen.Name })
 		if i < 0 {
-			variables = append(variables, &provisionerpb.VariableValue{Name: chosen.Name, Value: chosen.Value, Sensitive: true})
+			variables = append(variables, &provisionerpb.VariableValue{
+				Name: chosen.Name, Value: chosen.Value, Sensitive: true,
+			})
 			continue
 		}
 		variables[i].Value = chosen.Value
@@ -361,15 +402,21 @@ func (dryRunHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.Provisi
 }
 
 // Resources does nothing: dry runs do not send it because they create nothing.
-func (dryRunHandler) Resources(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource) error {
+func (dryRunHandler) Resources(
+	context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []*provisionerpb.Resource,
+) error {
 	return nil
 }
 
-func (h dryRunHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+func (h dryRunHandler) Finish(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result,
+) error {
 	found := result.GetTemplateDryRun()
 	if found == nil || result.GetError() != "" || result.GetCanceled() {
 		return nil
 	}
-	_, err := agents.Store(ctx, q, agents.Batch{JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true})
+	_, err := agents.Store(ctx, q, agents.Batch{
+		JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true,
+	})
 	return err
 }

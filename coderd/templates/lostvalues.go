@@ -15,9 +15,11 @@ import (
 // maxShownLost bounds how many values a warning quotes.
 const maxShownLost = 5
 
-// warnOfLostValues tells the author of a new version which values of existing workspaces it does not allow: their users cannot update before they
-// choose others.
-func (h importHandler) warnOfLostValues(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, template uuid.UUID, definitions []Definition) error {
+// warnOfLostValues tells the author of a new version which values of existing workspaces it does not allow: their users
+// cannot update before they choose others.
+func (h importHandler) warnOfLostValues(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, template uuid.UUID, definitions []Definition,
+) error {
 	rows, err := q.CountParameterValues(ctx, template)
 	if err != nil {
 		return fmt.Errorf("count values of workspaces: %w", err)

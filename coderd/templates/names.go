@@ -60,5 +60,6 @@ var (
 
 // newVersionName returns a name for a version without one: two words and two digits, one of 409 600.
 func newVersionName() string {
-	return fmt.Sprintf("%s_%s%02d", firstWords[rand.N(len(firstWords))], secondWords[rand.N(len(secondWords))], rand.N(100))
+	return fmt.Sprintf("%s_%s%02d", firstWords[rand.N(len(firstWords))], secondWords[rand.N(len(secondWords))],
+		rand.N(100))
 }

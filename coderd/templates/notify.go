@@ -16,9 +16,10 @@ func (s *Service) tellDeleted(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.T
 	by, name := notifications.Initiator(ctx)
 	return s.opts.Notifications.Record(ctx, q, notifications.Event{
 		Template: notifications.TemplateDeleted, Targets: []uuid.UUID{t.ID, t.OrganizationID}, Except: []uuid.UUID{by},
-		Roles:        []string{rbac.RoleOwner, rbac.RoleTemplateAdmin},
-		Organization: t.OrganizationID, OrganizationRoles: []string{rbac.RoleOrganizationAdmin, rbac.RoleOrganizationTemplateAdmin},
-		Labels: map[string]string{"template": t.Name, "initiator": name},
+		Roles:             []string{rbac.RoleOwner, rbac.RoleTemplateAdmin},
+		Organization:      t.OrganizationID,
+		OrganizationRoles: []string{rbac.RoleOrganizationAdmin, rbac.RoleOrganizationTemplateAdmin},
+		Labels:            map[string]string{"template": t.Name, "initiator": name},
 	})
 }
 
@@ -33,7 +34,8 @@ func (s *Service) tellDeprecated(ctx context.Context, q *dbsqlc.Queries, before,
 	}
 	by, _ := notifications.Initiator(ctx)
 	return s.opts.Notifications.Record(ctx, q, notifications.Event{
-		Template: notifications.TemplateDeprecated, To: owners, Except: []uuid.UUID{by}, Targets: []uuid.UUID{after.ID, after.OrganizationID},
-		Labels: map[string]string{"template": after.Name, "message": after.Deprecated},
+		Template: notifications.TemplateDeprecated, To: owners, Except: []uuid.UUID{by},
+		Targets: []uuid.UUID{after.ID, after.OrganizationID},
+		Labels:  map[string]string{"template": after.Name, "message": after.Deprecated},
 	})
 }

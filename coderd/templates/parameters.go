@@ -32,16 +32,16 @@ type Values struct {
 	Previous []sdk.ParameterValue // with which the previous build was made, whether someone chose them or the template computed them
 	Computed map[string]bool      // names of Previous that the template computed
 	Gone     map[string]bool      // names of Previous whose value the form for these answers no longer allows, beyond what the definitions say
-	// NewOwner is set for the build that gives a prebuilt workspace to its user: what the template computed before there was an owner, and
-	// may change, is computed again for them.
+	// NewOwner is set for the build that gives a prebuilt workspace to its user: what the template computed before
+	// there was an owner, and may change, is computed again for them.
 	NewOwner bool
-	// Ending is set for builds that stop or delete: they continue with the existing values, because a workspace must be able
-	// to end whatever happened to its template. Only values in the request itself are checked.
+	// Ending is set for builds that stop or delete: they continue with the existing values, because a workspace must be
+	// able to end whatever happened to its template. Only values in the request itself are checked.
 	Ending bool
 }
 
-// Resolve returns the value of every parameter that the template defines, in the order of the definitions. The error is a
-// fault that names every refused value and the reason.
+// Resolve returns the value of every parameter that the template defines, in the order of the definitions. The error is
+// a fault that names every refused value and the reason.
 func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error) {
 	given, preset, previous := byName(from.Given), byName(from.Preset), byName(from.Previous)
 	refused := fault.New(fault.Invalid, "The parameters do not match the template.")
@@ -102,7 +102,8 @@ func Resolve(definitions []Definition, from Values) ([]sdk.ParameterValue, error
 	}
 	// An import does not find the parameters that a module has for some answers only. They keep their values, too.
 	for _, v := range from.Previous {
-		if from.Computed[v.Name] && !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name }) {
+		if from.Computed[v.Name] &&
+			!slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == v.Name }) {
 			out = append(out, v)
 		}
 	}
@@ -117,8 +118,8 @@ func byName(values []sdk.ParameterValue) map[string]string {
 	return out
 }
 
-// Check returns what is wrong with a parameter's value, "" if nothing is. previous is the value of the previous build, ""
-// for none.
+// Check returns what is wrong with a parameter's value, "" if nothing is. previous is the value of the previous build,
+// "" for none.
 func Check(d sdk.TemplateVersionParameter, value, previous string) string {
 	if len(value) > MaxValue {
 		return fmt.Sprintf("is longer than %d bytes", MaxValue)
@@ -229,9 +230,11 @@ func checkPattern(d sdk.TemplateVersionParameter, value string) string {
 	return ""
 }
 
-// inWords prefers the template's own message, with {min}, {max} and {value} replaced, unless it names a bound that there is not.
+// inWords prefers the template's own message, with {min}, {max} and {value} replaced, unless it names a bound that
+// there is not.
 func inWords(d sdk.TemplateVersionParameter, value, fallback string) string {
-	if d.ValidationError == "" || d.ValidationMin == nil && strings.Contains(d.ValidationError, "{min}") || d.ValidationMax == nil && strings.Contains(d.ValidationError, "{max}") {
+	if d.ValidationError == "" || d.ValidationMin == nil && strings.Contains(d.ValidationError, "{min}") ||
+		d.ValidationMax == nil && strings.Contains(d.ValidationError, "{max}") {
 		return fallback
 	}
 	pairs := []string{"{value}", value}

@@ -21,9 +21,11 @@ const (
 	maxWeeks = 16
 )
 
-// setPolicy stores the settings that a request names, and returns which changed. defaultTTL is the template's default time to live after
-// the change, in seconds.
-func setPolicy(ctx context.Context, q *dbsqlc.Queries, template uuid.UUID, defaultTTL int64, req sdk.TemplatePolicy) (audit.Diff, error) {
+// setPolicy stores the settings that a request names, and returns which changed. defaultTTL is the template's default
+// time to live after the change, in seconds.
+func setPolicy(
+	ctx context.Context, q *dbsqlc.Queries, template uuid.UUID, defaultTTL int64, req sdk.TemplatePolicy,
+) (audit.Diff, error) {
 	old, err := q.GetTemplatePolicy(ctx, template)
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
@@ -45,7 +47,9 @@ func setPolicy(ctx context.Context, q *dbsqlc.Queries, template uuid.UUID, defau
 }
 
 // changedPolicy applies a request to a policy. Its error is a fault that names every wrong setting.
-func changedPolicy(old dbsqlc.TemplatePolicy, defaultTTL int64, req sdk.TemplatePolicy) (dbsqlc.UpdateTemplatePolicyParams, error) {
+func changedPolicy(
+	old dbsqlc.TemplatePolicy, defaultTTL int64, req sdk.TemplatePolicy,
+) (dbsqlc.UpdateTemplatePolicyParams, error) {
 	refused := fault.New(fault.Invalid, "The template's settings are invalid.")
 	period := func(field string, value *int64, unchanged int64) int64 {
 		if value == nil {
@@ -72,11 +76,15 @@ func changedPolicy(old dbsqlc.TemplatePolicy, defaultTTL int64, req sdk.Template
 		ActivityBumpMs: period("activity_bump_ms", req.ActivityBumpMillis, old.ActivityBumpMs),
 		NotifyMs:       period("time_til_autostop_notify_ms", req.AutostopNotifyMillis, old.NotifyMs),
 		FailureTtlMs:   period("failure_ttl_ms", req.FailureTTLMillis, old.FailureTtlMs),
-		DormantMs:      two("time_til_dormant_ms", "dormant_ttl_ms", req.TimeTilDormantMillis, req.DormantTTLMillis, old.DormantMs),
-		DeleteMs:       two("time_til_dormant_autodelete_ms", "delete_ttl_ms", req.TimeTilDormantDeleteMillis, req.DeleteTTLMillis, old.DeleteMs),
-		AutostartDays:  old.AutostartDays, AutostopDays: old.AutostopDays, AutostopWeeks: old.AutostopWeeks,
-		AllowAutostart: or(req.AllowUserAutostart, old.AllowAutostart), AllowAutostop: or(req.AllowUserAutostop, old.AllowAutostop),
-		AllowCancel: or(req.AllowUserCancelWorkspaceJobs, old.AllowCancel), AllowReplacing: or(req.AllowReplacingResources, old.AllowReplacing),
+		DormantMs: two("time_til_dormant_ms", "dormant_ttl_ms", req.TimeTilDormantMillis, req.DormantTTLMillis,
+			old.DormantMs),
+		DeleteMs: two("time_til_dormant_autodelete_ms", "delete_ttl_ms", req.TimeTilDormantDeleteMillis,
+			req.DeleteTTLMillis, old.DeleteMs),
+		AutostartDays: old.AutostartDays, AutostopDays: old.AutostopDays, AutostopWeeks: old.AutostopWeeks,
+		AllowAutostart: or(req.AllowUserAutostart, old.AllowAutostart),
+		AllowAutostop:  or(req.AllowUserAutostop, old.AllowAutostop),
+		AllowCancel:    or(req.AllowUserCancelWorkspaceJobs, old.AllowCancel),
+		AllowReplacing: or(req.AllowReplacingResources, old.AllowReplacing),
 	}
 	days := func(field string, names []string) int16 {
 		d, err := policy.ParseDays(field, names)
@@ -106,8 +114,8 @@ func changedPolicy(old dbsqlc.TemplatePolicy, defaultTTL int64, req sdk.Template
 	return p, nil
 }
 
-// restartClocks counts the template's workspaces as used or dormant since now, if the request asks for it. It must run before setPolicy,
-// because it locks the workspaces' rows.
+// restartClocks counts the template's workspaces as used or dormant since now, if the request asks for it. It must run
+// before setPolicy, because it locks the workspaces' rows.
 func restartClocks(ctx context.Context, q *dbsqlc.Queries, template uuid.UUID, req sdk.UpdateTemplateRequest) error {
 	if or(req.UpdateWorkspaceLastUsedAt, false) {
 		if err := q.TouchTemplateWorkspaces(ctx, template); err != nil {
@@ -129,5 +137,7 @@ func showPolicy(t *sdk.Template, p dbsqlc.TemplatePolicy) {
 	t.AllowUserAutostart, t.AllowUserAutostop, t.AllowUserCancelWorkspaceJobs = p.AllowAutostart, p.AllowAutostop, p.AllowCancel
 	t.AllowReplacingResources = p.AllowReplacing
 	t.AutostartRequirement = sdk.AutostartRequirement{DaysOfWeek: policy.Days(p.AutostartDays).Names()}
-	t.AutostopRequirement = sdk.AutostopRequirement{DaysOfWeek: policy.Days(p.AutostopDays).Names(), Weeks: int64(p.AutostopWeeks)}
+	t.AutostopRequirement = sdk.AutostopRequirement{
+		DaysOfWeek: policy.Days(p.AutostopDays).Names(), Weeks: int64(p.AutostopWeeks),
+	}
 }

@@ -22,7 +22,9 @@ import (
 )
 
 // Tags returns the tags that a version requires of the provisioner of a job with these parameters.
-func Tags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, values []sdk.ParameterValue) (map[string]string, error) {
+func Tags(
+	ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, values []sdk.ParameterValue,
+) (map[string]string, error) {
 	row, err := q.GetTemplateVersionTags(ctx, version)
 	if err != nil {
 		return nil, fmt.Errorf("read tags: %w", err)
@@ -71,8 +73,8 @@ func tagVariables(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) (ma
 	return out, nil
 }
 
-// storeTags stores the tags that were given with the import, overridden by the template's own: either fixed, or as a program
-// that computes them from each build's parameters. The error may be a *jobs.Rejected.
+// storeTags stores the tags that were given with the import, overridden by the template's own: either fixed, or as a
+// program that computes them from each build's parameters. The error may be a *jobs.Rejected.
 func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult) error {
 	tags := map[string]string{}
 	if err := json.Unmarshal(job.Tags, &tags); err != nil {
@@ -100,7 +102,9 @@ func storeTags(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job db
 	if err != nil {
 		return fmt.Errorf("encode tags: %w", err)
 	}
-	if err := q.UpsertTemplateVersionTags(ctx, dbsqlc.UpsertTemplateVersionTagsParams{TemplateVersionID: version, Tags: data, Program: program}); err != nil {
+	if err := q.UpsertTemplateVersionTags(ctx, dbsqlc.UpsertTemplateVersionTagsParams{
+		TemplateVersionID: version, Tags: data, Program: program,
+	}); err != nil {
 		return fmt.Errorf("store tags: %w", err)
 	}
 	return nil
@@ -123,9 +127,10 @@ func atPlaces(places []string, reason string) string {
 	return strings.Join(places, ", ") + ": " + reason
 }
 
-// tagProgram returns the program that computes the template's tags from its parameters, nil if the tags do not depend on
-// them. It tries the program with the parameters' defaults, so that the import fails and not a user's build: the result must
-// be own, the tags that Terraform computes. The error is a *jobs.Rejected if a build could run without one of the tags.
+// tagProgram returns the program that computes the template's tags from its parameters, nil if the tags do not depend
+// on them. It tries the program with the parameters' defaults, so that the import fails and not a user's build: the
+// result must be own, the tags that Terraform computes. The error is a *jobs.Rejected if a build could run without one
+// of the tags.
 func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job dbsqlc.ProvisionerJob, found *provisionerpb.ImportResult, own map[string]string) ([]byte, error) {
 	file, err := q.GetFile(ctx, job.FileID)
 	if err != nil {
@@ -173,8 +178,8 @@ func tagProgram(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID, job d
 	return data, nil
 }
 
-// unread returns a *jobs.Rejected if the provisioner says that tags depend on data that the server does not find in the source, or reports
-// no tags of a source that has some.
+// unread returns a *jobs.Rejected if the provisioner says that tags depend on data that the server does not find in the
+// source, or reports no tags of a source that has some.
 func unread(place string, found *provisionerpb.ImportResult, own map[string]string) error {
 	if found.GetComputedTags() {
 		return &jobs.Rejected{Reason: atPlaces(found.GetTagPlaces(), "coder_workspace_tags depends on data that its expression does not show: remove depends_on and overriding files.")}

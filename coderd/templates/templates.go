@@ -40,7 +40,8 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		sharing[org.ID] = rbac.LevelUse
 	}
 	p := dbsqlc.InsertTemplateParams{
-		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName, Description: req.Description, Icon: req.Icon,
+		ID: uuid.New(), OrganizationID: org.ID, Name: req.Name, DisplayName: req.DisplayName,
+		Description: req.Description, Icon: req.Icon,
 		ActiveVersionID: req.VersionID, RequireActiveVersion: req.RequireActiveVersion, CreatedBy: actor.UserID,
 		Sharing: sharing,
 	}
@@ -61,7 +62,8 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		v, job, err := ready(ctx, q, req.VersionID, func(v dbsqlc.TemplateVersion) bool {
-			return v.OrganizationID == org.ID && actor.May(rbac.Read, rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID)) == nil
+			return v.OrganizationID == org.ID &&
+				actor.May(rbac.Read, rbac.Of(rbac.TemplateVersion, v.CreatedBy).In(v.OrganizationID)) == nil
 		})
 		if err != nil {
 			return err
@@ -91,7 +93,8 @@ func (s *Service) createTemplate(w http.ResponseWriter, r *http.Request) error {
 		}
 		n, err := q.AttachTemplateVersion(ctx, dbsqlc.AttachTemplateVersionParams{ID: req.VersionID, TemplateID: &p.ID})
 		if err == nil && n == 0 {
-			return fault.New(fault.Conflict, "This version belongs to another template.").WithField("template_version_id", "upload the source again")
+			return fault.New(fault.Conflict, "This version belongs to another template.").
+				WithField("template_version_id", "upload the source again")
 		}
 		if err != nil {
 			return err
@@ -134,9 +137,11 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 		p.OrganizationID = &org.ID
 	}
 	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.TemplateOrder(p.Sort)) {
-		return fault.New(fault.Invalid, "Templates cannot be sorted by %q.", p.Sort).WithField("sort", "must be name, users or updated")
+		return fault.New(fault.Invalid, "Templates cannot be sorted by %q.", p.Sort).
+			WithField("sort", "must be name, users or updated")
 	}
-	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated", "author", "has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent")
+	terms, err := httpapi.ParseSearch(r.URL.Query().Get("q"), "name", "exact_name", "organization", "deprecated",
+		"author", "has-ai-task", "has_ai_task", "has-external-agent", "has_external_agent")
 	if err != nil {
 		return err
 	}
@@ -200,11 +205,15 @@ func filterTemplates(ctx context.Context, p *dbsqlc.ListTemplateRowsParams, term
 func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 	t := row.Template
 	out := sdk.Template{
-		ID: t.ID, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, OrganizationID: t.OrganizationID, OrganizationName: row.OrganizationName,
-		OrganizationDisplayName: row.OrganizationDisplayName, Name: t.Name, DisplayName: t.DisplayName, Description: t.Description, Icon: t.Icon,
-		Provisioner: sdk.ProvisionerTerraform, ActiveVersionID: t.ActiveVersionID, ActiveUserCount: int(row.ActiveUsers),
-		Deprecated: t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
-		CreatedByID: t.CreatedBy, CreatedByName: row.Creator, RequireActiveVersion: t.RequireActiveVersion, MaxPortShareLevel: sdk.AppShare(t.MaxPortShareLevel),
+		ID: t.ID, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, OrganizationID: t.OrganizationID,
+		OrganizationName:        row.OrganizationName,
+		OrganizationDisplayName: row.OrganizationDisplayName, Name: t.Name, DisplayName: t.DisplayName,
+		Description: t.Description, Icon: t.Icon,
+		Provisioner: sdk.ProvisionerTerraform, ActiveVersionID: t.ActiveVersionID,
+		ActiveUserCount: int(row.ActiveUsers),
+		Deprecated:      t.Deprecated != "", DeprecationMessage: t.Deprecated, DefaultTTLMillis: t.DefaultTtlSeconds * 1000,
+		CreatedByID: t.CreatedBy, CreatedByName: row.Creator, RequireActiveVersion: t.RequireActiveVersion,
+		MaxPortShareLevel:       sdk.AppShare(t.MaxPortShareLevel),
 		UseClassicParameterFlow: true, CORSBehavior: corsSimple,
 		IdentityAudiences: t.IdentityAudiences, IdentityBuildAudience: t.IdentityBuildAudience,
 	}
@@ -214,7 +223,8 @@ func templateJSON(row dbsqlc.ListTemplateRowsRow) sdk.Template {
 
 // writeTemplate answers with the current template.
 func (s *Service) writeTemplate(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	rows, err := s.opts.DB.ListTemplateRows(r.Context(), dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}, ExtentAll: true})
+	rows, err := s.opts.DB.ListTemplateRows(r.Context(),
+		dbsqlc.ListTemplateRowsParams{Ids: []uuid.UUID{id}, ExtentAll: true})
 	if err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}
@@ -236,7 +246,8 @@ func object(t dbsqlc.Template) rbac.Object {
 func readable(actor rbac.Actor) dbsqlc.ListTemplateRowsParams {
 	e := actor.Extent(rbac.Template)
 	return dbsqlc.ListTemplateRowsParams{
-		ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
+		ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals,
+		ExtentOnly: e.Only,
 	}
 }
 
@@ -259,7 +270,9 @@ func (s *Service) templateByName(r *http.Request) (dbsqlc.Template, error) {
 	if err != nil {
 		return dbsqlc.Template{}, err
 	}
-	t, err := s.opts.DB.GetTemplateByName(r.Context(), dbsqlc.GetTemplateByNameParams{OrganizationID: org.ID, Name: r.PathValue("templatename")})
+	t, err := s.opts.DB.GetTemplateByName(r.Context(), dbsqlc.GetTemplateByNameParams{
+		OrganizationID: org.ID, Name: r.PathValue("templatename"),
+	})
 	if err != nil {
 		return t, lookup.Fault(err, rbac.Template, "look up template")
 	}
@@ -306,8 +319,10 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		p := dbsqlc.UpdateTemplateParams{
-			ID: t.ID, Name: or(req.Name, t.Name), DisplayName: or(req.DisplayName, t.DisplayName), Description: or(req.Description, t.Description),
-			Icon: or(req.Icon, t.Icon), RequireActiveVersion: or(req.RequireActiveVersion, t.RequireActiveVersion),
+			ID: t.ID, Name: or(req.Name, t.Name), DisplayName: or(req.DisplayName, t.DisplayName),
+			Description: or(req.Description, t.Description),
+			Icon:        or(req.Icon, t.Icon), RequireActiveVersion: or(req.RequireActiveVersion,
+				t.RequireActiveVersion),
 			Deprecated: or(req.DeprecationMessage, t.Deprecated),
 		}
 		if err := checkTexts(p.Name, p.DisplayName, p.Description, p.Icon); err != nil {
@@ -413,7 +428,9 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 		if err := RefuseArchived(v); err != nil {
 			return err
 		}
-		if err := q.UpdateTemplateActiveVersion(r.Context(), dbsqlc.UpdateTemplateActiveVersionParams{ID: t.ID, ActiveVersionID: req.ID}); err != nil {
+		if err := q.UpdateTemplateActiveVersion(r.Context(), dbsqlc.UpdateTemplateActiveVersionParams{
+			ID: t.ID, ActiveVersionID: req.ID,
+		}); err != nil {
 			return err
 		}
 		after := before
@@ -427,10 +444,13 @@ func (s *Service) updateActiveVersion(w http.ResponseWriter, r *http.Request) er
 }
 
 // ready returns an imported version that may be used, and its import. Otherwise the error is a fault.
-func ready(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, may func(dbsqlc.TemplateVersion) bool) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
+func ready(
+	ctx context.Context, q *dbsqlc.Queries, id uuid.UUID, may func(dbsqlc.TemplateVersion) bool,
+) (dbsqlc.TemplateVersion, dbsqlc.ProvisionerJob, error) {
 	v, err := q.GetTemplateVersion(ctx, id)
 	if database.IsNotFound(err) || err == nil && !may(v) {
-		return v, dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "The template has no such version.").WithField("template_version_id", "does not exist")
+		return v, dbsqlc.ProvisionerJob{}, fault.New(fault.Invalid, "The template has no such version.").
+			WithField("template_version_id", "does not exist")
 	}
 	if err != nil {
 		return v, dbsqlc.ProvisionerJob{}, fmt.Errorf("read template version: %w", err)
@@ -456,7 +476,8 @@ func imported(v dbsqlc.TemplateVersion, job dbsqlc.ProvisionerJob) error {
 		return fault.New(fault.Invalid, "Version %q cannot be used. Import status: %s.", v.Name, status).
 			WithDetail("%s", job.Error).WithField("template_version_id", "import status: "+job.Status)
 	default:
-		return fault.New(fault.Conflict, "The import of version %q has not finished.", v.Name).WithDetail("It is %s. Try again when it has finished.", status)
+		return fault.New(fault.Conflict, "The import of version %q has not finished.", v.Name).
+			WithDetail("It is %s. Try again when it has finished.", status)
 	}
 }
 
@@ -486,7 +507,8 @@ func seconds(millis *int64, unchanged int64) (int64, error) {
 		return unchanged, nil
 	}
 	if *millis < 0 || *millis > (365*24*time.Hour).Milliseconds() || *millis%1000 != 0 {
-		return 0, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("default_ttl_ms", "must be from 0 to a year, in whole seconds")
+		return 0, fault.New(fault.Invalid, "The autostop duration is invalid.").
+			WithField("default_ttl_ms", "must be from 0 to a year, in whole seconds")
 	}
 	return *millis / 1000, nil
 }
@@ -498,9 +520,11 @@ func or[T any](p *T, fallback T) T {
 	return fallback
 }
 
-// Ready returns a version of the template that workspaces can be built from, and its source file. Otherwise the error is a
-// fault.
-func Ready(ctx context.Context, q *dbsqlc.Queries, version, template uuid.UUID) (dbsqlc.TemplateVersion, uuid.UUID, error) {
+// Ready returns a version of the template that workspaces can be built from, and its source file. Otherwise the error
+// is a fault.
+func Ready(
+	ctx context.Context, q *dbsqlc.Queries, version, template uuid.UUID,
+) (dbsqlc.TemplateVersion, uuid.UUID, error) {
 	v, job, err := ready(ctx, q, version, ofTemplate(template))
 	return v, job.FileID, err
 }

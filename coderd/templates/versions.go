@@ -49,7 +49,8 @@ func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
 	}
 	if req.TemplateID != nil {
 		t, err := s.opts.DB.GetTemplate(ctx, *req.TemplateID)
-		if database.IsNotFound(err) || err == nil && (t.OrganizationID != org.ID || actor.May(rbac.Read, object(t)) != nil) {
+		if database.IsNotFound(err) || err == nil &&
+			(t.OrganizationID != org.ID || actor.May(rbac.Read, object(t)) != nil) {
 			return fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
 		}
 		if err != nil {
@@ -74,7 +75,8 @@ func (s *Service) createVersion(w http.ResponseWriter, r *http.Request) error {
 			break
 		}
 		if req.Name != "" || try == nameTries {
-			return fault.New(fault.Conflict, "The template already has a version named %q.", name).WithField("name", "is taken")
+			return fault.New(fault.Conflict, "The template already has a version named %q.", name).
+				WithField("name", "is taken")
 		}
 	}
 	if err != nil {
@@ -105,7 +107,8 @@ func checkVersionRequest(req sdk.CreateTemplateVersionRequest) error {
 	seen := map[string]bool{}
 	for _, v := range req.UserVariableValues {
 		if v.Name == "" || seen[v.Name] || strings.ContainsRune(v.Name+v.Value, 0) {
-			refused.WithField("user_variable_values", fmt.Sprintf("%q is empty, given twice or holds a NUL character", v.Name))
+			refused.WithField("user_variable_values",
+				fmt.Sprintf("%q is empty, given twice or holds a NUL character", v.Name))
 		}
 		seen[v.Name] = true
 	}
@@ -128,7 +131,8 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	}
 	file, err := q.GetTemplateFile(ctx, req.FileID)
 	if database.IsNotFound(err) || err == nil && actor.May(rbac.Read, rbac.Of(rbac.File, file.CreatedBy)) != nil {
-		return uuid.Nil, fault.New(fault.Invalid, "The file does not exist: upload the source first.").WithField("file_id", "does not exist")
+		return uuid.Nil, fault.New(fault.Invalid, "The file does not exist: upload the source first.").
+			WithField("file_id", "does not exist")
 	}
 	if err != nil {
 		return uuid.Nil, err
@@ -140,7 +144,8 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	if req.TemplateID != nil {
 		t, err := q.GetTemplate(ctx, *req.TemplateID)
 		if database.IsNotFound(err) {
-			return uuid.Nil, fault.New(fault.Invalid, "The template does not exist.").WithField("template_id", "does not exist")
+			return uuid.Nil, fault.New(fault.Invalid, "The template does not exist.").
+				WithField("template_id", "does not exist")
 		}
 		if err != nil {
 			return uuid.Nil, err
@@ -151,13 +156,15 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	}
 	id := uuid.New()
 	job, err := s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
-		Kind: string(sdk.JobTemplateImport), Org: org.ID, Initiator: actor.UserID, FileID: req.FileID, Input: importInput{TemplateVersionID: id}, Tags: req.Tags,
+		Kind: string(sdk.JobTemplateImport), Org: org.ID, Initiator: actor.UserID, FileID: req.FileID,
+		Input: importInput{TemplateVersionID: id}, Tags: req.Tags,
 	})
 	if err != nil {
 		return uuid.Nil, err
 	}
 	made, err := q.InsertTemplateVersion(ctx, dbsqlc.InsertTemplateVersionParams{
-		ID: id, OrganizationID: org.ID, TemplateID: req.TemplateID, JobID: job.ID, Name: name, Message: req.Message, CreatedBy: actor.UserID,
+		ID: id, OrganizationID: org.ID, TemplateID: req.TemplateID, JobID: job.ID, Name: name, Message: req.Message,
+		CreatedBy: actor.UserID,
 	})
 	if err != nil {
 		return uuid.Nil, err
@@ -167,7 +174,9 @@ func (s *Service) insertVersion(ctx context.Context, q *dbsqlc.Queries, org dbsq
 	}
 	for _, v := range values {
 		// Treat it as a secret until the import reports otherwise.
-		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{TemplateVersionID: id, Name: v.Name, Value: v.Value, Sensitive: true, Given: new(true)}); err != nil {
+		if err := q.UpsertTemplateVersionVariable(ctx, dbsqlc.UpsertTemplateVersionVariableParams{
+			TemplateVersionID: id, Name: v.Name, Value: v.Value, Sensitive: true, Given: new(true),
+		}); err != nil {
 			return uuid.Nil, err
 		}
 	}
@@ -180,7 +189,9 @@ type importInput struct {
 }
 
 // withFileValues adds the values in the source's own files, such as terraform.tfvars.
-func withFileValues(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID, given []sdk.VariableValue) ([]sdk.VariableValue, error) {
+func withFileValues(
+	ctx context.Context, q *dbsqlc.Queries, file uuid.UUID, given []sdk.VariableValue,
+) ([]sdk.VariableValue, error) {
 	source, err := q.GetFile(ctx, file)
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
@@ -198,9 +209,11 @@ func withFileValues(ctx context.Context, q *dbsqlc.Queries, file uuid.UUID, give
 	return out, nil
 }
 
-// withActiveValues adds the values that the active version was given: users cannot read the sensitive ones and so cannot
-// give them again.
-func withActiveValues(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, values []sdk.VariableValue) ([]sdk.VariableValue, error) {
+// withActiveValues adds the values that the active version was given: users cannot read the sensitive ones and so
+// cannot give them again.
+func withActiveValues(
+	ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, values []sdk.VariableValue,
+) ([]sdk.VariableValue, error) {
 	rows, err := q.ListTemplateVersionVariables(ctx, t.ActiveVersionID)
 	if err != nil {
 		return nil, err
@@ -229,7 +242,9 @@ func (s *Service) version(r *http.Request, action rbac.Action) (dbsqlc.TemplateV
 }
 
 // allowedVersion returns a version if the actor may perform the action on it.
-func (s *Service) allowedVersion(ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action) (dbsqlc.TemplateVersion, error) {
+func (s *Service) allowedVersion(
+	ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action,
+) (dbsqlc.TemplateVersion, error) {
 	v, object, err := s.findVersion(ctx, id)
 	if err != nil {
 		return v, err
@@ -251,9 +266,11 @@ func (s *Service) findVersion(ctx context.Context, id uuid.UUID) (dbsqlc.Templat
 	return v, object, nil
 }
 
-// versionsJSON returns versions with their jobs, as the API shows them; the number of queries does not depend on the number
-// of versions.
-func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVersionRowsRow) ([]sdk.TemplateVersion, error) {
+// versionsJSON returns versions with their jobs, as the API shows them; the number of queries does not depend on the
+// number of versions.
+func (s *Service) versionsJSON(
+	ctx context.Context, rows []dbsqlc.ListTemplateVersionRowsRow,
+) ([]sdk.TemplateVersion, error) {
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
 		ids[i] = row.TemplateVersion.JobID
@@ -266,9 +283,11 @@ func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVe
 	for i, row := range rows {
 		v := row.TemplateVersion
 		out[i] = sdk.TemplateVersion{
-			ID: v.ID, TemplateID: v.TemplateID, OrganizationID: v.OrganizationID, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Name: v.Name,
+			ID: v.ID, TemplateID: v.TemplateID, OrganizationID: v.OrganizationID, CreatedAt: v.CreatedAt,
+			UpdatedAt: v.UpdatedAt, Name: v.Name,
 			Message: v.Message, Job: shown[v.JobID], Readme: v.Readme, Archived: v.Archived,
-			CreatedBy: sdk.MinimalUser{ID: v.CreatedBy, Username: row.Creator, Name: row.CreatorName}, HasExternalAgent: row.ExternalAgent,
+			CreatedBy:        sdk.MinimalUser{ID: v.CreatedBy, Username: row.Creator, Name: row.CreatorName},
+			HasExternalAgent: row.ExternalAgent,
 		}
 		if m, ok := matched[v.JobID]; ok {
 			out[i].MatchedProvisioners = &m
@@ -278,7 +297,8 @@ func (s *Service) versionsJSON(ctx context.Context, rows []dbsqlc.ListTemplateVe
 }
 
 func (s *Service) writeVersion(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {
-	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{Ids: []uuid.UUID{id}, IncludeArchived: true})
+	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(),
+		dbsqlc.ListTemplateVersionRowsParams{Ids: []uuid.UUID{id}, IncludeArchived: true})
 	if err != nil {
 		return fmt.Errorf("read template version: %w", err)
 	}
@@ -322,7 +342,9 @@ func (s *Service) getPreviousVersion(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
+	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{
+		TemplateID: &t.ID, Name: r.PathValue("versionname"),
+	})
 	if err != nil {
 		return lookup.Fault(err, rbac.TemplateVersion, "look up template version")
 	}
@@ -337,7 +359,9 @@ func (s *Service) getPreviousVersion(w http.ResponseWriter, r *http.Request) err
 }
 
 func (s *Service) writeNamedVersion(w http.ResponseWriter, r *http.Request, t dbsqlc.Template) error {
-	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{TemplateID: &t.ID, Name: r.PathValue("versionname")})
+	v, err := s.opts.DB.GetTemplateVersionByName(r.Context(), dbsqlc.GetTemplateVersionByNameParams{
+		TemplateID: &t.ID, Name: r.PathValue("versionname"),
+	})
 	if err != nil {
 		return lookup.Fault(err, rbac.TemplateVersion, "look up template version")
 	}
@@ -377,11 +401,13 @@ func (s *Service) listVersions(w http.ResponseWriter, r *http.Request) error {
 	}
 	sort := r.URL.Query().Get("sort")
 	if sort != "" && sort != "created" {
-		return fault.New(fault.Invalid, "Versions cannot be sorted by %q.", sort).WithField("sort", "must be created, or absent")
+		return fault.New(fault.Invalid, "Versions cannot be sorted by %q.", sort).
+			WithField("sort", "must be created, or absent")
 	}
 	rows, err := s.opts.DB.ListTemplateVersionRows(r.Context(), dbsqlc.ListTemplateVersionRowsParams{
-		TemplateID: &t.ID, IncludeArchived: archived, Search: cmp.Or(terms["name"], terms["search"], terms[""]), NewestFirst: sort != "",
-		PageLimit: int32(limit), PageOffset: int32(offset), AfterID: after,
+		TemplateID: &t.ID, IncludeArchived: archived, Search: cmp.Or(terms["name"], terms["search"], terms[""]),
+		NewestFirst: sort != "",
+		PageLimit:   int32(limit), PageOffset: int32(offset), AfterID: after,
 	})
 	if err != nil {
 		return fmt.Errorf("list template versions: %w", err)
@@ -402,7 +428,9 @@ func (s *Service) updateVersion(w http.ResponseWriter, r *http.Request) error {
 	if err := httpapi.Read(w, r, &req); err != nil {
 		return err
 	}
-	if err := checkVersionRequest(sdk.CreateTemplateVersionRequest{Name: req.Name, Message: or(req.Message, "")}); err != nil {
+	if err := checkVersionRequest(sdk.CreateTemplateVersionRequest{
+		Name: req.Name, Message: or(req.Message, ""),
+	}); err != nil {
 		return err
 	}
 	p := dbsqlc.UpdateTemplateVersionParams{ID: v.ID, Name: v.Name, Message: or(req.Message, v.Message)}
@@ -418,7 +446,8 @@ func (s *Service) updateVersion(w http.ResponseWriter, r *http.Request) error {
 	})
 	if err != nil {
 		if database.IsUniqueViolation(err, "template_versions_name") {
-			return fault.New(fault.Conflict, "The template already has a version named %q.", req.Name).WithField("name", "is taken")
+			return fault.New(fault.Conflict, "The template already has a version named %q.", req.Name).
+				WithField("name", "is taken")
 		}
 		return fmt.Errorf("update template version: %w", err)
 	}
@@ -467,7 +496,9 @@ func Presets(ctx context.Context, q *dbsqlc.Queries, version uuid.UUID) ([]sdk.P
 	}
 	out := make([]sdk.Preset, len(rows))
 	for i, row := range rows {
-		out[i] = sdk.Preset{ID: row.ID, Name: row.Name, Description: row.Description, Icon: row.Icon, Default: row.IsDefault}
+		out[i] = sdk.Preset{
+			ID: row.ID, Name: row.Name, Description: row.Description, Icon: row.Icon, Default: row.IsDefault,
+		}
 		if err := json.Unmarshal(row.Parameters, &out[i].Parameters); err != nil {
 			return nil, fmt.Errorf("decode preset %s: %w", row.Name, err)
 		}
@@ -534,7 +565,8 @@ func (s *Service) listVariables(w http.ResponseWriter, r *http.Request) error {
 	out := make([]sdk.TemplateVersionVariable, len(rows))
 	for i, row := range rows {
 		out[i] = sdk.TemplateVersionVariable{
-			Name: row.Name, Description: row.Description, Type: row.Type, Value: row.Value, DefaultValue: row.DefaultValue, Required: row.Required, Sensitive: row.Sensitive,
+			Name: row.Name, Description: row.Description, Type: row.Type, Value: row.Value,
+			DefaultValue: row.DefaultValue, Required: row.Required, Sensitive: row.Sensitive,
 		}
 		if row.Sensitive {
 			out[i].Value, out[i].DefaultValue = "", ""

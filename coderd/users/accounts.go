@@ -24,7 +24,8 @@ func (s *Service) hasFirst(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("look for users: %w", err)
 	}
 	if !exists {
-		return fault.New(fault.NotFound, "This deployment has no users yet.").WithDetail("Create the first with: coder login <url>")
+		return fault.New(fault.NotFound, "This deployment has no users yet.").
+			WithDetail("Create the first with: coder login <url>")
 	}
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The first user has been created."})
 }
@@ -60,7 +61,8 @@ func firstTaken(err error) error {
 	if err != nil {
 		return fmt.Errorf("look for users: %w", err)
 	}
-	return fault.New(fault.Conflict, "The first user already exists.").WithDetail("Sign in, or ask an owner for an account.")
+	return fault.New(fault.Conflict, "The first user already exists.").
+		WithDetail("Sign in, or ask an owner for an account.")
 }
 
 // CreateOwner adds an owner. It is for operators who have access to the database but no account.
@@ -84,7 +86,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	n := newUser{
-		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: req.LoginType, Status: sdk.UserActive,
+		Email: req.Email, Username: req.Username, Name: req.Name, Password: req.Password, LoginType: req.LoginType,
+		Status:        sdk.UserActive,
 		Organizations: req.OrganizationIDs, ServiceAccount: req.ServiceAccount,
 	}
 	if n.LoginType == "" && n.ServiceAccount {
@@ -103,7 +106,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 	return s.write(w, r, http.StatusCreated, user)
 }
 
-// serviceDomain ends the placeholder that service accounts have for an address: nothing delivers to names below .invalid (RFC 2606).
+// serviceDomain ends the placeholder that service accounts have for an address: nothing delivers to names below
+// .invalid (RFC 2606).
 const serviceDomain = "@service-account.invalid"
 
 // Address returns a user's email address, "" for service accounts.
@@ -170,7 +174,8 @@ func (n newUser) store(ctx context.Context, q *dbsqlc.Queries, hash string) (dbs
 	}
 	user, err := q.InsertUser(ctx, dbsqlc.InsertUserParams{
 		ID: id, Username: n.Username, Email: n.Email, Name: n.Name, PasswordHash: hash,
-		LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...), IsServiceAccount: n.ServiceAccount,
+		LoginType: string(n.LoginType), Status: string(n.Status), Roles: append([]string{}, n.Roles...),
+		IsServiceAccount: n.ServiceAccount,
 	})
 	if err != nil {
 		return user, taken(err)
@@ -260,7 +265,8 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if n > 0 {
-			return fault.New(fault.Conflict, "%s still owns %d workspaces.", user.Username, n).WithDetail("Delete them first. Their data will be lost.")
+			return fault.New(fault.Conflict, "%s still owns %d workspaces.", user.Username, n).
+				WithDetail("Delete them first. Their data will be lost.")
 		}
 		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession, kindToken, kindWorkspace}}); err != nil {
 			return err

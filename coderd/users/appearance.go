@@ -71,8 +71,9 @@ func storedAppearance(ctx context.Context, q *dbsqlc.Queries) (sdk.UpdateAppeara
 // present returns the appearance. Clients append the paths of pages to DocsURL, which this server leads to its own.
 func (s *Service) present(stored sdk.UpdateAppearanceRequest) sdk.Appearance {
 	out := sdk.Appearance{
-		ApplicationName: stored.ApplicationName, LogoURL: stored.LogoURL, DocsURL: s.docsURL(), AnnouncementBanners: stored.AnnouncementBanners,
-		SupportLinks: s.presentation.SupportLinks,
+		ApplicationName: stored.ApplicationName, LogoURL: stored.LogoURL, DocsURL: s.docsURL(),
+		AnnouncementBanners: stored.AnnouncementBanners,
+		SupportLinks:        s.presentation.SupportLinks,
 	}
 	if out.ApplicationName == "" {
 		out.ApplicationName = applicationName
@@ -130,7 +131,8 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 	refuse := func(field, detail string) error {
 		return fault.New(fault.Invalid, "The appearance is invalid.").WithField(field, detail)
 	}
-	if req.ApplicationName = strings.TrimSpace(req.ApplicationName); len(req.ApplicationName) > maxApplicationName || strings.ContainsFunc(req.ApplicationName, httpapi.Hidden) {
+	if req.ApplicationName = strings.TrimSpace(req.ApplicationName); len(req.ApplicationName) > maxApplicationName ||
+		strings.ContainsFunc(req.ApplicationName, httpapi.Hidden) {
 		return refuse("application_name", fmt.Sprintf("must be one line of at most %d bytes", maxApplicationName))
 	}
 	if req.LogoURL != "" && (len(req.LogoURL) > maxLogoURL || !logoPath().MatchString(req.LogoURL)) {
@@ -146,8 +148,10 @@ func checkAppearance(req *sdk.UpdateAppearanceRequest) error {
 	}
 	for i := range req.AnnouncementBanners {
 		b := &req.AnnouncementBanners[i]
-		if b.Message = strings.TrimSpace(b.Message); len(b.Message) > maxBanner || strings.ContainsFunc(b.Message, httpapi.Hidden) {
-			return refuse("announcement_banners", fmt.Sprintf("each message must be one line of at most %d bytes", maxBanner))
+		if b.Message = strings.TrimSpace(b.Message); len(b.Message) > maxBanner ||
+			strings.ContainsFunc(b.Message, httpapi.Hidden) {
+			return refuse("announcement_banners",
+				fmt.Sprintf("each message must be one line of at most %d bytes", maxBanner))
 		}
 		if b.Enabled && b.Message == "" {
 			return refuse("announcement_banners", "an enabled banner needs a message")

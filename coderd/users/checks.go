@@ -45,7 +45,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// CheckProfile returns what is wrong with an address or a name that an identity provider gives a user, "" if nothing is.
+// CheckProfile returns what is wrong with an address or a name that an identity provider gives a user, "" if nothing
+// is.
 func CheckProfile(email, name string) string {
 	f := &fault.Error{}
 	check(f, "email", checkEmail(email))

@@ -9,7 +9,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// connectionTypes serves how a user has connected to workspaces so far. Pages that introduce the product suggest the rest.
+// connectionTypes serves how a user has connected to workspaces so far. Pages that introduce the product suggest the
+// rest.
 func (s *Service) connectionTypes(w http.ResponseWriter, r *http.Request) error {
 	user, err := s.Target(r, rbac.Read, rbac.User)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// features lists the names by which clients ask whether a feature exists here and may be used. If the answer is yes, a client
-// uses the feature without its own explanation, and fails with our message or, worse, assumes that it worked.
+// features lists the names by which clients ask whether a feature exists here and may be used. If the answer is yes, a
+// client uses the feature without its own explanation, and fails with our message or, worse, assumes that it worked.
 var features = map[string]bool{
 	"access_control":               true, // a template may require its active version
 	"advanced_template_scheduling": true,

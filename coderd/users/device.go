@@ -29,8 +29,8 @@ func find(text string, marks []mark) string {
 	return ""
 }
 
-// deviceOf describes a program by its User-Agent header, which it may have invented: "Firefox on Linux", "coder command line", "curl", or ""
-// if that is not known. The result is short and in printable ASCII.
+// deviceOf describes a program by its User-Agent header, which it may have invented: "Firefox on Linux", "coder command
+// line", "curl", or "" if that is not known. The result is short and in printable ASCII.
 func deviceOf(agent string) string {
 	product, _, _ := strings.Cut(agent, "/")
 	switch {

@@ -28,8 +28,8 @@ type Account struct {
 	Email, Username, Name string
 }
 
-// CreateFrom stores an active account for a user of an identity provider, in a transaction. The username is adapted if it is
-// not valid or is taken. Its faults tell the user what is wrong.
+// CreateFrom stores an active account for a user of an identity provider, in a transaction. The username is adapted if
+// it is not valid or is taken. Its faults tell the user what is wrong.
 func (s *Service) CreateFrom(ctx context.Context, q *dbsqlc.Queries, a Account) (dbsqlc.User, error) {
 	// Two first sign-ins must not choose the same free name.
 	if err := q.LockUsers(ctx); err != nil {
@@ -45,7 +45,9 @@ func (s *Service) CreateFrom(ctx context.Context, q *dbsqlc.Queries, a Account) 
 	if err != nil {
 		return dbsqlc.User{}, err
 	}
-	n := newUser{Email: a.Email, Username: name, Name: validName(a.Name), LoginType: a.LoginType, Status: sdk.UserActive}
+	n := newUser{
+		Email: a.Email, Username: name, Name: validName(a.Name), LoginType: a.LoginType, Status: sdk.UserActive,
+	}
 	if err := n.check(); err != nil {
 		return dbsqlc.User{}, err
 	}
@@ -59,8 +61,11 @@ func (s *Service) CreateFrom(ctx context.Context, q *dbsqlc.Queries, a Account) 
 	return user, s.tellAdmins(ctx, q, notifications.UserCreated, user)
 }
 
-// UpdateFrom stores what the identity provider now says of a user, unless it is not valid or another user has the address.
-func (s *Service) UpdateFrom(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, email, name string) (dbsqlc.User, error) {
+// UpdateFrom stores what the identity provider now says of a user, unless it is not valid or another user has the
+// address.
+func (s *Service) UpdateFrom(
+	ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, email, name string,
+) (dbsqlc.User, error) {
 	if name = validName(name); name == "" {
 		name = user.Name
 	}
@@ -84,8 +89,8 @@ func recordSelf(ctx context.Context, q *dbsqlc.Queries, action audit.Action, bef
 	return audit.Record(ctx, q, e)
 }
 
-// StartSession starts a session for a user, in a transaction, and wakes the user. It returns the fault Unauthenticated if the
-// account is suspended.
+// StartSession starts a session for a user, in a transaction, and wakes the user. It returns the fault Unauthenticated
+// if the account is suspended.
 func (s *Service) StartSession(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) (secret.Token, error) {
 	if user.Status == string(sdk.UserSuspended) {
 		return "", suspended()
@@ -136,7 +141,9 @@ func (s *Service) CheckPassword(user dbsqlc.User, password string) error {
 func (s *Service) EndSessions(ctx context.Context, user uuid.UUID, why string) error {
 	var n int64
 	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
-		if n, err = q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user, EndReason: why}); err != nil || n == 0 {
+		if n, err = q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{
+			UserID: user, EndReason: why,
+		}); err != nil || n == 0 {
 			return err
 		}
 		return s.tellUser(ctx, q, notifications.SignInRefused, dbsqlc.User{ID: user})
@@ -150,15 +157,19 @@ func (s *Service) EndSessions(ctx context.Context, user uuid.UUID, why string) e
 	return nil
 }
 
-// SignOut ends a user's sessions because their identity provider says that they signed out. Tokens that the user created live on.
+// SignOut ends a user's sessions because their identity provider says that they signed out. Tokens that the user
+// created live on.
 func (s *Service) SignOut(ctx context.Context, user dbsqlc.User, why string) error {
 	var n int64
 	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
-		if n, err = q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{UserID: user.ID, EndReason: why}); err != nil || n == 0 {
+		if n, err = q.EndUserSessions(ctx, dbsqlc.EndUserSessionsParams{
+			UserID: user.ID, EndReason: why,
+		}); err != nil || n == 0 {
 			return err
 		}
 		return audit.Record(ctx, q, audit.Entry{
-			Action: audit.Logout, Kind: audit.APIKey, ID: user.ID, Name: user.Username, By: audit.ByProvider, Fields: map[string]any{"sessions": n},
+			Action: audit.Logout, Kind: audit.APIKey, ID: user.ID, Name: user.Username, By: audit.ByProvider,
+			Fields: map[string]any{"sessions": n},
 		})
 	})
 	if err != nil {
@@ -173,8 +184,8 @@ func (s *Service) SignOut(ctx context.Context, user dbsqlc.User, why string) err
 // maxUsername is the length of a username, in characters.
 const maxUsername = 32
 
-// validUsername turns what an identity provider calls a user into a valid username: its letters and digits, with single hyphens
-// between them. An address counts as its local part. It returns "user" if nothing is left.
+// validUsername turns what an identity provider calls a user into a valid username: its letters and digits, with single
+// hyphens between them. An address counts as its local part. It returns "user" if nothing is left.
 func validUsername(claim, email string) string {
 	for _, text := range []string{claim, email} {
 		text, _, _ = strings.Cut(text, "@")
@@ -213,7 +224,8 @@ func freeUsername(ctx context.Context, q *dbsqlc.Queries, name string) (string, 
 		suffix := "-" + strconv.Itoa(n)
 		try = strings.TrimRight(name[:min(len(name), maxUsername-len(suffix))], "-") + suffix
 	}
-	return "", fault.New(fault.Conflict, "The username %q is taken, and so are the ones like it.", name).WithDetail("Ask an owner of this deployment to create your account.")
+	return "", fault.New(fault.Conflict, "The username %q is taken, and so are the ones like it.", name).
+		WithDetail("Ask an owner of this deployment to create your account.")
 }
 
 // validName returns a full name without what checkName refuses.

@@ -63,11 +63,15 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	var file dbsqlc.InsertFileRow
 	err = s.db.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		hash := hex.EncodeToString(sum[:])
-		file, err = q.InsertFile(r.Context(), dbsqlc.InsertFileParams{ID: uuid.New(), Sha256: hash, Mimetype: sdk.ContentTypeTar, Data: data, CreatedBy: actor.UserID})
+		file, err = q.InsertFile(r.Context(), dbsqlc.InsertFileParams{
+			ID: uuid.New(), Sha256: hash, Mimetype: sdk.ContentTypeTar, Data: data, CreatedBy: actor.UserID,
+		})
 		if err != nil {
 			return err
 		}
-		return audit.Record(r.Context(), q, audit.Entry{ID: file.ID, Name: hash, Fields: map[string]any{"bytes": len(data)}})
+		return audit.Record(r.Context(), q, audit.Entry{ID: file.ID, Name: hash, Fields: map[string]any{
+			"bytes": len(data),
+		}})
 	})
 	if err != nil {
 		return fmt.Errorf("store file: %w", err)
@@ -120,7 +124,9 @@ func (s *Service) mayUpload(ctx context.Context, actor rbac.Actor) error {
 	for _, id := range actor.Principals() {
 		principals = append(principals, id.String())
 	}
-	templates, err := s.db.ListTemplatesSharedWith(ctx, dbsqlc.ListTemplatesSharedWithParams{Organizations: actor.Organizations(), Principals: principals})
+	templates, err := s.db.ListTemplatesSharedWith(ctx, dbsqlc.ListTemplatesSharedWithParams{
+		Organizations: actor.Organizations(), Principals: principals,
+	})
 	if err != nil {
 		return fmt.Errorf("list templates: %w", err)
 	}

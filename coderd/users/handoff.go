@@ -18,11 +18,12 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// A browser hands its sign-in over to a program on the same computer, as RFC 8252 (section 7.3) describes it for programs without a server
-// of their own. `coder login` listens on a loopback port, and opens a page with the port and with the hash of a secret that it keeps (PKCE,
-// RFC 7636, S256). On a click, the page asks for a code here, and sends the browser to the port with it. The program exchanges code and secret for
-// a session. The code is worth nothing without the secret, so it may stand in an address; and nothing is stored, so that any server of the
-// deployment answers.
+// A browser hands its sign-in over to a program on the same computer, as RFC 8252 (section 7.3) describes it for
+// programs without a server of their own. `coder login` listens on a loopback port, and opens a page with the port and
+// with the hash of a secret that it keeps (PKCE, RFC 7636, S256). On a click, the page asks for a code here, and sends
+// the browser to the port with it. The program exchanges code and secret for a session. The code is worth nothing
+// without the secret, so it may stand in an address; and nothing is stored, so that any server of the deployment
+// answers.
 const (
 	handoffPurpose  = "sign-in of a program"
 	handoffLifetime = time.Minute
@@ -52,7 +53,8 @@ func (s *Service) createLoginCode(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	if sum, err := base64.RawURLEncoding.DecodeString(req.CodeChallenge); err != nil || len(sum) != sha256.Size {
-		return fault.New(fault.Invalid, "code_challenge is not the base64url of a SHA-256 hash (RFC 7636, method S256).")
+		return fault.New(fault.Invalid,
+			"code_challenge is not the base64url of a SHA-256 hash (RFC 7636, method S256).")
 	}
 	code, err := s.signer.Sign(handoffPurpose, handoff{Key: actor.KeyID, Challenge: req.CodeChallenge}, handoffLifetime)
 	if err != nil {
@@ -95,7 +97,8 @@ func (s *Service) loginWithCode(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusCreated, sdk.LoginResponse{SessionToken: token.Reveal()})
 }
 
-// keyOfCode returns the session that a code is from, if the code is valid and the verifier is what its challenge was made of.
+// keyOfCode returns the session that a code is from, if the code is valid and the verifier is what its challenge was
+// made of.
 func keyOfCode(signer *signed.Signer, code secret.Token, verifier string) (key string, ok bool) {
 	var h handoff
 	if err := signer.Verify(handoffPurpose, code, &h); err != nil {

@@ -17,8 +17,9 @@ const (
 	maxWaitingPair = 16
 )
 
-// hasher grants turns to compute password hashes, each of which takes 19 MiB and tens of milliseconds. Askers alternate, so
-// one that sends many requests waits for its own. When too many requests wait, the address with the most of them gives way.
+// hasher grants turns to compute password hashes, each of which takes 19 MiB and tens of milliseconds. Askers
+// alternate, so one that sends many requests waits for its own. When too many requests wait, the address with the most
+// of them gives way.
 type hasher struct {
 	turns int
 
@@ -42,8 +43,8 @@ func newHasher() *hasher {
 	return &hasher{turns: turns, free: turns, waiting: map[*turn]struct{}{}}
 }
 
-// enter waits for a turn until ctx ends. The caller ends the turn by calling release. enter returns the fault Unavailable when
-// too many requests wait.
+// enter waits for a turn until ctx ends. The caller ends the turn by calling release. enter returns the fault
+// Unavailable when too many requests wait.
 func (h *hasher) enter(ctx context.Context, asker pair) (release func(), err error) {
 	t, err := h.queue(asker)
 	if err != nil {

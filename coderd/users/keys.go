@@ -94,7 +94,8 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 		check(f, "lifetime", fmt.Sprintf("must be between 1m and %s, the maximum of this server", days(longest)))
 	}
 	if len(req.TokenName) > 64 || !tokenNameForm().MatchString(req.TokenName) {
-		check(f, "token_name", "must be at most 64 letters and digits, with single hyphens, dots or spaces between them")
+		check(f, "token_name",
+			"must be at most 64 letters and digits, with single hyphens, dots or spaces between them")
 	}
 	scope, scopes := scopeOf(f, req)
 	if len(f.Fields) > 0 {
@@ -109,7 +110,8 @@ func (s *Service) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	token, err := s.storeKey(r.Context(), user, p, req.Lifetime)
 	if database.IsUniqueViolation(err, "api_keys_token_name") {
-		return fault.New(fault.Conflict, "You already have a token named %q.", req.TokenName).WithField("token_name", "is taken")
+		return fault.New(fault.Conflict, "You already have a token named %q.", req.TokenName).
+			WithField("token_name", "is taken")
 	}
 	if err != nil {
 		return err
@@ -126,8 +128,8 @@ func maySignIn(user dbsqlc.User) error {
 	return nil
 }
 
-// mayActAs refuses a token or session of another user who signs in: it would open the user's workspaces and consent to templates for them, which
-// no role can. Accounts that do not sign in have the tokens that owners make.
+// mayActAs refuses a token or session of another user who signs in: it would open the user's workspaces and consent to
+// templates for them, which no role can. Accounts that do not sign in have the tokens that owners make.
 func mayActAs(actor rbac.Actor, user dbsqlc.User) error {
 	if actor.UserID == user.ID || user.LoginType == string(sdk.LoginNone) {
 		return nil
@@ -151,7 +153,9 @@ func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 	if err := withinOwn(r, rbac.Scope{}); err != nil {
 		return err
 	}
-	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{UserID: user.ID, Kind: kindSession}, s.lifetimes.Session)
+	token, err := s.storeKey(r.Context(), user, dbsqlc.InsertAPIKeyParams{
+		UserID: user.ID, Kind: kindSession,
+	}, s.lifetimes.Session)
 	if err != nil {
 		return err
 	}
@@ -159,7 +163,9 @@ func (s *Service) createSession(w http.ResponseWriter, r *http.Request) error {
 }
 
 // storeKey stores a new key of a user on request, and returns its token.
-func (s *Service) storeKey(ctx context.Context, user dbsqlc.User, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (token secret.Token, err error) {
+func (s *Service) storeKey(
+	ctx context.Context, user dbsqlc.User, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration,
+) (token secret.Token, err error) {
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if p.Kind == kindToken {
 			if err := q.FreeTokenName(ctx, dbsqlc.FreeTokenNameParams{UserID: user.ID, Name: p.Name}); err != nil {
@@ -180,7 +186,9 @@ func (s *Service) tokenConfig(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.TokenConfig{MaxTokenLifetime: s.lifetimes.longest(user), DefaultTokenLifetime: s.lifetimes.of(user)})
+	return httpapi.Write(w, http.StatusOK, sdk.TokenConfig{
+		MaxTokenLifetime: s.lifetimes.longest(user), DefaultTokenLifetime: s.lifetimes.of(user),
+	})
 }
 
 func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
@@ -188,7 +196,9 @@ func (s *Service) getToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	key, err := s.db.GetTokenByName(r.Context(), dbsqlc.GetTokenByNameParams{UserID: user.ID, Name: r.PathValue("name")})
+	key, err := s.db.GetTokenByName(r.Context(), dbsqlc.GetTokenByNameParams{
+		UserID: user.ID, Name: r.PathValue("name"),
+	})
 	return writeKey(w, user, key, err)
 }
 
@@ -279,7 +289,9 @@ func toKey(k dbsqlc.ApiKey, login sdk.LoginType) sdk.APIKey {
 		allow = []string{"*:*"}
 	}
 	return sdk.APIKey{
-		ID: k.ID, UserID: k.UserID, LastUsed: k.LastUsedAt, ExpiresAt: k.ExpiresAt, CreatedAt: k.CreatedAt, UpdatedAt: k.LastUsedAt,
-		LoginType: login, Scope: scope, Scopes: scopes, AllowList: allow, TokenName: k.Name, LifetimeSeconds: k.LifetimeSeconds,
+		ID: k.ID, UserID: k.UserID, LastUsed: k.LastUsedAt, ExpiresAt: k.ExpiresAt, CreatedAt: k.CreatedAt,
+		UpdatedAt: k.LastUsedAt,
+		LoginType: login, Scope: scope, Scopes: scopes, AllowList: allow, TokenName: k.Name,
+		LifetimeSeconds: k.LifetimeSeconds,
 	}
 }

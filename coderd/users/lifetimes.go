@@ -39,11 +39,13 @@ func (l Lifetimes) Check() error {
 		{"max-admin-token-lifetime", l.MaxAdminToken, time.Minute}, {"default-token-lifetime", l.Token, time.Minute},
 	} {
 		if setting.value != 0 && setting.value < setting.min {
-			return fault.New(fault.Invalid, "--%s cannot be %s: it must be at least %s", setting.flag, setting.value, setting.min)
+			return fault.New(fault.Invalid, "--%s cannot be %s: it must be at least %s", setting.flag, setting.value,
+				setting.min)
 		}
 	}
 	if d := l.orDefaults(); d.Token > d.MaxToken {
-		return fault.New(fault.Invalid, "--default-token-lifetime cannot be %s: --max-token-lifetime is %s", d.Token, d.MaxToken)
+		return fault.New(fault.Invalid, "--default-token-lifetime cannot be %s: --max-token-lifetime is %s", d.Token,
+			d.MaxToken)
 	}
 	return nil
 }

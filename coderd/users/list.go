@@ -22,7 +22,8 @@ import (
 const (
 	// maxPage is the most users that one page of a list contains.
 	maxPage = 100
-	// maxExport is the most users that one export contains: they are read at once, so that an export is complete while users change.
+	// maxExport is the most users that one export contains: they are read at once, so that an export is complete while
+	// users change.
 	maxExport = 50_000
 )
 
@@ -92,7 +93,8 @@ func (s *Service) selection(r *http.Request) (dbsqlc.ListUsersParams, error) {
 		return p, err
 	}
 	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.UserOrder(p.Sort)) {
-		return p, fault.New(fault.Invalid, "Users cannot be sorted by %q.", p.Sort).WithField("sort", "must be username, seen or created")
+		return p, fault.New(fault.Invalid, "Users cannot be sorted by %q.", p.Sort).
+			WithField("sort", "must be username, seen or created")
 	}
 	actor := httpapi.ActorFrom(r.Context())
 	if !actor.Sees(rbac.User, uuid.Nil) {
@@ -113,7 +115,8 @@ func (s *Service) selection(r *http.Request) (dbsqlc.ListUsersParams, error) {
 	return p, nil
 }
 
-// parseSearch parses a search such as "status:active role:owner name". It returns the organization beside the rest: its name or id.
+// parseSearch parses a search such as "status:active role:owner name". It returns the organization beside the rest: its
+// name or id.
 func parseSearch(q string) (p dbsqlc.ListUsersParams, organization string, err error) {
 	p = dbsqlc.ListUsersParams{Statuses: []string{}, LoginTypes: []string{}}
 	terms, err := httpapi.ParseSearch(q, "name", "search", "status+", "role", "login_type+", "organization", "github_com_user_id",
@@ -173,7 +176,9 @@ func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
 	}
 	actor := httpapi.ActorFrom(r.Context())
 	seen := actor.Extent(rbac.Organization)
-	orgs, err := s.db.ListOrganizations(r.Context(), dbsqlc.ListOrganizationsParams{AllOfThem: seen.All, Ids: seen.Organizations})
+	orgs, err := s.db.ListOrganizations(r.Context(), dbsqlc.ListOrganizationsParams{
+		AllOfThem: seen.All, Ids: seen.Organizations,
+	})
 	if err != nil {
 		return fmt.Errorf("list organizations: %w", err)
 	}
@@ -183,7 +188,8 @@ func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
 	}
 	table := httpapi.NewCSV(w, "users.csv")
 	w.WriteHeader(http.StatusOK)
-	table.Row("username", "name", "email", "status", "roles", "login_type", "service_account", "organizations", "last_seen_at", "created_at", "id")
+	table.Row("username", "name", "email", "status", "roles", "login_type", "service_account", "organizations",
+		"last_seen_at", "created_at", "id")
 	for _, row := range rows {
 		u, in := row.User, []string{}
 		for _, id := range members[u.ID] {
@@ -192,7 +198,8 @@ func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 		slices.Sort(in)
-		table.Row(u.Username, u.Name, Address(u), u.Status, strings.Join(u.Roles, " "), u.LoginType, strconv.FormatBool(u.IsServiceAccount),
+		table.Row(u.Username, u.Name, Address(u), u.Status, strings.Join(u.Roles, " "), u.LoginType,
+			strconv.FormatBool(u.IsServiceAccount),
 			strings.Join(in, " "), httpapi.CSVTime(u.LastSeenAt), httpapi.CSVTime(&u.CreatedAt), u.ID.String())
 	}
 	return table.Close()

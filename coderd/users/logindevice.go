@@ -23,16 +23,16 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// A program on a machine without a browser signs in with a code, as RFC 8628 describes it: it asks for a code and shows it, the
-// user types the code into a page of the dashboard on any device, and the program gets a session.
+// A program on a machine without a browser signs in with a code, as RFC 8628 describes it: it asks for a code and shows
+// it, the user types the code into a page of the dashboard on any device, and the program gets a session.
 //
 //	program ── POST users/login/device ──▶ a secret that it keeps, and a code that it shows
 //	browser ── GET users/me/login-requests/{code} ──▶ who asks: machine, program, address
 //	        ── POST users/me/login-requests/{code} ──▶ the user's answer, once
 //	program ── POST users/login/device/token with the secret ──▶ a session, once
 //
-// The code is worth nothing without the secret, and the secret nothing without the user's answer. The page's address never has the
-// code: a link of another user must not fill it in (RFC 8628, 5.4).
+// The code is worth nothing without the secret, and the secret nothing without the user's answer. The page's address
+// never has the code: a link of another user must not fill it in (RFC 8628, 5.4).
 const (
 	loginRequestLifetime = 10 * time.Minute
 	loginPollInterval    = 2 // seconds
@@ -48,10 +48,12 @@ const (
 func (s *Service) loginDeviceRoutes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/users/login/device", rbac.Public, s.beginLoginDevice,
 		audit.Exempt("a code alone gives nothing; the user's answer to it and the session that it becomes are recorded"))
-	mux.Handle("POST /api/v2/users/login/device/token", rbac.Public, s.pollLoginDevice, audit.On(audit.Login, audit.APIKey))
+	mux.Handle("POST /api/v2/users/login/device/token", rbac.Public, s.pollLoginDevice,
+		audit.On(audit.Login, audit.APIKey))
 	own := rbac.Needs(rbac.Create, rbac.APIKey)
 	mux.Handle("GET /api/v2/users/{user}/login-requests/{code}", own, s.getLoginRequest)
-	mux.Handle("POST /api/v2/users/{user}/login-requests/{code}", own, s.answerLoginRequest, audit.On(audit.Create, audit.APIKey))
+	mux.Handle("POST /api/v2/users/{user}/login-requests/{code}", own, s.answerLoginRequest,
+		audit.On(audit.Create, audit.APIKey))
 }
 
 // beginLoginDevice gives a program a code to show, and a secret.
@@ -70,25 +72,29 @@ func (s *Service) beginLoginDevice(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	n, err := s.db.InsertLoginRequest(ctx, dbsqlc.InsertLoginRequestParams{
-		ID: uuid.New(), SecretHash: device.Hash(), UserCode: code, Host: plainText(req.Host), Program: plainText(agentOf(ctx)), Address: addressOf(ctx),
-		Network: newPair("", httpapi.ClientAddr(ctx)).from.String(), Seconds: loginRequestLifetime.Seconds(), MaxAll: maxLoginRequests, MaxNetwork: maxNetworkRequests,
+		ID: uuid.New(), SecretHash: device.Hash(), UserCode: code, Host: plainText(req.Host),
+		Program: plainText(agentOf(ctx)), Address: addressOf(ctx),
+		Network: newPair("", httpapi.ClientAddr(ctx)).from.String(), Seconds: loginRequestLifetime.Seconds(),
+		MaxAll: maxLoginRequests, MaxNetwork: maxNetworkRequests,
 	})
 	if err != nil {
 		return fmt.Errorf("store request: %w", err)
 	}
 	if n == 0 {
 		return fault.New(fault.RateLimited, "Too many programs wait to be signed in with a code.").
-			WithDetail("Try again in %d minutes, or paste a token of %s.", int(loginRequestLifetime/time.Minute), s.accessURL.JoinPath("cli-auth"))
+			WithDetail("Try again in %d minutes, or paste a token of %s.", int(loginRequestLifetime/time.Minute),
+				s.accessURL.JoinPath("cli-auth"))
 	}
 	httpapi.NoStore(w.Header())
 	return httpapi.Write(w, http.StatusOK, sdk.LoginDevice{
-		DeviceCode: device.Reveal(), UserCode: shownCode(code), VerificationURI: s.accessURL.JoinPath("cli-auth", "code").String(),
-		ExpiresIn: int(loginRequestLifetime / time.Second), Interval: loginPollInterval,
+		DeviceCode: device.Reveal(), UserCode: shownCode(code),
+		VerificationURI: s.accessURL.JoinPath("cli-auth", "code").String(),
+		ExpiresIn:       int(loginRequestLifetime / time.Second), Interval: loginPollInterval,
 	})
 }
 
-// pollLoginDevice gives a session for the secret of a program that a user has signed in. Before and otherwise, the answer is the
-// fault Invalid with a word of RFC 8628 (3.5) as its detail.
+// pollLoginDevice gives a session for the secret of a program that a user has signed in. Before and otherwise, the
+// answer is the fault Invalid with a word of RFC 8628 (3.5) as its detail.
 func (s *Service) pollLoginDevice(w http.ResponseWriter, r *http.Request) error {
 	var req sdk.LoginDeviceTokenRequest
 	if err := httpapi.Read(w, r, &req); err != nil {
@@ -96,7 +102,9 @@ func (s *Service) pollLoginDevice(w http.ResponseWriter, r *http.Request) error 
 	}
 	ctx := r.Context()
 	expired := fault.New(fault.Invalid, "The code has expired, or was used.").WithDetail("expired_token")
-	asked, err := s.db.PollLoginRequest(ctx, dbsqlc.PollLoginRequestParams{SecretHash: secret.Token(req.DeviceCode).Hash(), Seconds: hastyPoll})
+	asked, err := s.db.PollLoginRequest(ctx, dbsqlc.PollLoginRequestParams{
+		SecretHash: secret.Token(req.DeviceCode).Hash(), Seconds: hastyPoll,
+	})
 	switch {
 	case database.IsNotFound(err), err == nil && !asked.Open:
 		return expired
@@ -143,7 +151,8 @@ func (s *Service) getLoginRequest(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	found, err := s.findLoginRequest(w, r, actor, func(code string) (dbsqlc.LoginRequest, error) { return s.db.GetLoginRequest(r.Context(), code) })
+	found, err := s.findLoginRequest(w, r, actor,
+		func(code string) (dbsqlc.LoginRequest, error) { return s.db.GetLoginRequest(r.Context(), code) })
 	if err != nil {
 		return err
 	}
@@ -164,13 +173,17 @@ func (s *Service) answerLoginRequest(w http.ResponseWriter, r *http.Request) err
 	ctx := r.Context()
 	_, err = s.findLoginRequest(w, r, actor, func(code string) (found dbsqlc.LoginRequest, err error) {
 		err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-			found, err = q.AnswerLoginRequest(ctx, dbsqlc.AnswerLoginRequestParams{UserCode: code, KeyID: actor.KeyID, Approved: req.Approve})
+			found, err = q.AnswerLoginRequest(ctx, dbsqlc.AnswerLoginRequestParams{
+				UserCode: code, KeyID: actor.KeyID, Approved: req.Approve,
+			})
 			if err != nil {
 				return err
 			}
 			return audit.Record(ctx, q, audit.Entry{
 				ID: actor.UserID, Name: actor.Username,
-				Fields: map[string]any{"approved": req.Approve, "host": found.Host, "program": found.Program, "address": found.Address},
+				Fields: map[string]any{
+					"approved": req.Approve, "host": found.Host, "program": found.Program, "address": found.Address,
+				},
 			})
 		})
 		return found, err
@@ -201,12 +214,14 @@ func (s *Service) findLoginRequest(
 ) (dbsqlc.LoginRequest, error) {
 	p := newPair("login request "+actor.UserID.String(), httpapi.ClientAddr(r.Context()))
 	if err := s.mayTry(w, p); err != nil {
-		return dbsqlc.LoginRequest{}, fault.New(fault.RateLimited, "Too many wrong codes.").WithDetail("Try again in %s seconds.", w.Header().Get("Retry-After"))
+		return dbsqlc.LoginRequest{}, fault.New(fault.RateLimited, "Too many wrong codes.").
+			WithDetail("Try again in %s seconds.", w.Header().Get("Retry-After"))
 	}
 	found, err := find(typedCode(r.PathValue("code")))
 	if database.IsNotFound(err) {
 		s.tries.failed(p)
-		return found, fault.New(fault.NotFound, "No program waits with this code.").WithDetail("It may have expired, or have been answered. Run coder login again.")
+		return found, fault.New(fault.NotFound, "No program waits with this code.").
+			WithDetail("It may have expired, or have been answered. Run coder login again.")
 	}
 	if err != nil {
 		return found, fmt.Errorf("look up request: %w", err)
@@ -218,7 +233,8 @@ func (s *Service) shownRequest(ctx context.Context, found dbsqlc.LoginRequest) s
 	address, _ := netip.ParseAddr(found.Address)
 	return sdk.WaitingProgram{
 		UserCode: shownCode(found.UserCode), Host: found.Host, Program: found.Program, Address: found.Address,
-		SameAddress: address.IsValid() && address == httpapi.ClientAddr(ctx), CreatedAt: found.CreatedAt, ExpiresAt: found.ExpiresAt,
+		SameAddress: address.IsValid() && address == httpapi.ClientAddr(ctx), CreatedAt: found.CreatedAt,
+		ExpiresAt:      found.ExpiresAt,
 		SessionSeconds: int(s.lifetimes.Session / time.Second),
 	}
 }

@@ -31,7 +31,9 @@ func (s *Service) getUserAppearance(w http.ResponseWriter, r *http.Request) erro
 	if err != nil && !database.IsNotFound(err) {
 		return fmt.Errorf("read a user's appearance: %w", err)
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.UserAppearance{ThemePreference: sdk.Theme(row.Theme), TerminalFont: sdk.TerminalFont(row.TerminalFont)})
+	return httpapi.Write(w, http.StatusOK, sdk.UserAppearance{
+		ThemePreference: sdk.Theme(row.Theme), TerminalFont: sdk.TerminalFont(row.TerminalFont),
+	})
 }
 
 // setUserAppearance changes what the request names, and keeps the rest.
@@ -59,13 +61,16 @@ func (s *Service) setUserAppearance(w http.ResponseWriter, r *http.Request) erro
 			return err
 		}
 		entry := audit.OfUser(user, user)
-		entry.Diff = entry.Diff.Field("theme_preference", before.Theme, after.Theme).Field("terminal_font", before.TerminalFont, after.TerminalFont)
+		entry.Diff = entry.Diff.Field("theme_preference", before.Theme, after.Theme).Field("terminal_font",
+			before.TerminalFont, after.TerminalFont)
 		return audit.Record(r.Context(), q, entry)
 	})
 	if err != nil {
 		return fmt.Errorf("store a user's appearance: %w", err)
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.UserAppearance{ThemePreference: sdk.Theme(after.Theme), TerminalFont: sdk.TerminalFont(after.TerminalFont)})
+	return httpapi.Write(w, http.StatusOK, sdk.UserAppearance{
+		ThemePreference: sdk.Theme(after.Theme), TerminalFont: sdk.TerminalFont(after.TerminalFont),
+	})
 }
 
 func checkLook(req sdk.UpdateUserAppearanceRequest) error {

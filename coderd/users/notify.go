@@ -14,8 +14,9 @@ import (
 func (s *Service) tellAdmins(ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User) error {
 	by, name := notifications.Initiator(ctx)
 	return s.notifications.Record(ctx, q, notifications.Event{
-		Template: t, Roles: []string{rbac.RoleOwner, rbac.RoleUserAdmin}, Except: []uuid.UUID{by, user.ID}, Targets: []uuid.UUID{user.ID},
-		Labels: map[string]string{"account": user.Username, "initiator": name},
+		Template: t, Roles: []string{rbac.RoleOwner, rbac.RoleUserAdmin}, Except: []uuid.UUID{by, user.ID},
+		Targets: []uuid.UUID{user.ID},
+		Labels:  map[string]string{"account": user.Username, "initiator": name},
 	})
 }
 

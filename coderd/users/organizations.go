@@ -69,11 +69,12 @@ func (s *Service) write(w http.ResponseWriter, r *http.Request, status int, u db
 	return httpapi.Write(w, status, toUser(u, orgs[u.ID]))
 }
 
-// mayJoin returns a fault unless the actor may add members to all these organizations. Those that do not exist, or that the actor
-// cannot see, are refused alike.
+// mayJoin returns a fault unless the actor may add members to all these organizations. Those that do not exist, or that
+// the actor cannot see, are refused alike.
 func mayJoin(actor rbac.Actor, orgs []uuid.UUID) error {
 	if len(orgs) > maxOrganizations {
-		return fault.New(fault.Invalid, "The account cannot be created.").WithField("organization_ids", fmt.Sprintf("must be at most %d", maxOrganizations))
+		return fault.New(fault.Invalid, "The account cannot be created.").
+			WithField("organization_ids", fmt.Sprintf("must be at most %d", maxOrganizations))
 	}
 	for _, org := range orgs {
 		if err := actor.May(rbac.Create, rbac.Of(rbac.OrganizationMember, uuid.Nil).In(org)); err != nil {
@@ -83,8 +84,8 @@ func mayJoin(actor rbac.Actor, orgs []uuid.UUID) error {
 	return nil
 }
 
-// join makes a new user a member of the organizations; of the default one if there are none. The audit log tells of those that were
-// chosen: the default one is part of every new account.
+// join makes a new user a member of the organizations; of the default one if there are none. The audit log tells of
+// those that were chosen: the default one is part of every new account.
 func join(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, orgs []uuid.UUID) error {
 	chosen := len(orgs) > 0
 	if !chosen {
@@ -98,7 +99,8 @@ func join(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, orgs []uuid.
 		if _, err := q.HoldOrganization(ctx, org); err != nil {
 			return lookup.Fault(err, rbac.Organization, "hold organization")
 		}
-		m, err := q.InsertOrganizationMember(ctx, dbsqlc.InsertOrganizationMemberParams{OrganizationID: org, UserID: user.ID, Roles: []string{}})
+		m, err := q.InsertOrganizationMember(ctx,
+			dbsqlc.InsertOrganizationMemberParams{OrganizationID: org, UserID: user.ID, Roles: []string{}})
 		if database.IsNotFound(err) {
 			continue // named twice
 		}

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// The costs of Argon2id. They are the minimum that OWASP's password storage cheat sheet recommends, to limit memory use.
+// The costs of Argon2id. They are the minimum that OWASP's password storage cheat sheet recommends, to limit memory
+// use.
 const (
 	argonMemory  = 19 * 1024 // KiB
 	argonTime    = 2
@@ -40,8 +41,8 @@ func (h *hasher) hash(ctx context.Context, asker pair, password string) (string,
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, argonMemory, argonTime, argonThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
 }
 
-// verify reports whether a password matches the stored one. An empty hash costs the same time and never matches. The caller
-// must hold a turn of the hasher.
+// verify reports whether a password matches the stored one. An empty hash costs the same time and never matches. The
+// caller must hold a turn of the hasher.
 func verify(password, stored string) (bool, error) {
 	if utf8.RuneCountInString(password) > maxPassword {
 		password = password[:maxPassword] // as costly as any other; no account has such a password

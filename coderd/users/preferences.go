@@ -72,7 +72,9 @@ func (s *Service) setPreferences(w http.ResponseWriter, r *http.Request) error {
 		if text, err = json.Marshal(after); err != nil {
 			return err
 		}
-		if err := q.SetUserPreferences(r.Context(), dbsqlc.SetUserPreferencesParams{UserID: user.ID, Preferences: text}); err != nil {
+		if err := q.SetUserPreferences(r.Context(), dbsqlc.SetUserPreferencesParams{
+			UserID: user.ID, Preferences: text,
+		}); err != nil {
 			return err
 		}
 		entry := audit.OfUser(user, user)

@@ -23,7 +23,8 @@ type Presentation struct {
 	SupportLinks []sdk.LinkConfig
 	// UpgradeMessage is what programs say if their version differs from the server's. Empty: their own words.
 	UpgradeMessage string
-	// HostnamePrefix and HostnameSuffix mark the hosts of workspaces in OpenSSH's configuration. Empty: "coder." and "coder".
+	// HostnamePrefix and HostnameSuffix mark the hosts of workspaces in OpenSSH's configuration. Empty: "coder." and
+	// "coder".
 	HostnamePrefix, HostnameSuffix string
 	// SSHOptions are options for those hosts.
 	SSHOptions map[string]string
@@ -120,7 +121,8 @@ func ParseSupportLinks(text string) ([]sdk.LinkConfig, error) {
 // SSHConfig returns what clients write into OpenSSH's configuration.
 func (p Presentation) SSHConfig() sdk.SSHConfig {
 	return sdk.SSHConfig{
-		HostnamePrefix: cmp.Or(p.HostnamePrefix, "coder."), HostnameSuffix: cmp.Or(strings.TrimPrefix(p.HostnameSuffix, "."), "coder"),
+		HostnamePrefix:   cmp.Or(p.HostnamePrefix, "coder."),
+		HostnameSuffix:   cmp.Or(strings.TrimPrefix(p.HostnameSuffix, "."), "coder"),
 		SSHConfigOptions: p.SSHOptions,
 	}
 }

@@ -38,7 +38,9 @@ func (s *Service) setProfile(w http.ResponseWriter, r *http.Request) error {
 	var changed dbsqlc.User
 	err = s.db.InTx(r.Context(), func(q *dbsqlc.Queries) error {
 		var err error
-		if changed, err = q.UpdateUserProfile(r.Context(), dbsqlc.UpdateUserProfileParams{ID: user.ID, Username: req.Username, Name: req.Name}); err != nil {
+		if changed, err = q.UpdateUserProfile(r.Context(), dbsqlc.UpdateUserProfileParams{
+			ID: user.ID, Username: req.Username, Name: req.Name,
+		}); err != nil {
 			return err
 		}
 		return audit.Record(r.Context(), q, audit.OfUser(user, changed))
@@ -76,7 +78,8 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if t := sdk.LoginType(user.LoginType); t == sdk.LoginOIDC || t == sdk.LoginGitHub {
-		return fault.New(fault.Invalid, "%s signs in with %s and has no password.", user.Username, t.Name()).WithField("password", "cannot be set for this account")
+		return fault.New(fault.Invalid, "%s signs in with %s and has no password.", user.Username, t.Name()).
+			WithField("password", "cannot be set for this account")
 	}
 	ctx := r.Context()
 	actor := httpapi.ActorFrom(ctx)
@@ -89,7 +92,8 @@ func (s *Service) setPassword(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Invalid, "The old password is wrong.").WithField("old_password", "is wrong")
 		}
 		if req.OldPassword == req.Password {
-			return fault.New(fault.Invalid, "The new password equals the old one.").WithField("password", "must differ from the old password")
+			return fault.New(fault.Invalid, "The new password equals the old one.").
+				WithField("password", "must differ from the old password")
 		}
 	}
 	ended := []string{kindSession}
@@ -112,11 +116,14 @@ func (s *Service) ResetPassword(ctx context.Context, username, password string) 
 	return s.changePassword(audit.OnHost(ctx), user, password, "", kindSession)
 }
 
-// changePassword stores a password and ends the user's keys of the given kinds, except keptKey. SSH keys and devices, which the user added to
-// come back with, end with tokens.
-func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string) error {
+// changePassword stores a password and ends the user's keys of the given kinds, except keptKey. SSH keys and devices,
+// which the user added to come back with, end with tokens.
+func (s *Service) changePassword(
+	ctx context.Context, user dbsqlc.User, password, keptKey string, ended ...string,
+) error {
 	if user.IsServiceAccount {
-		return fault.New(fault.Invalid, "%s is a service account and has no password.", user.Username).WithField("password", "cannot be set for this account").
+		return fault.New(fault.Invalid, "%s is a service account and has no password.", user.Username).
+			WithField("password", "cannot be set for this account").
 			WithDetail("It acts with tokens: coder tokens create --user %s", shell.POSIX(user.Username))
 	}
 	if problem := checkPassword(password, user.Username, user.Email); problem != "" {
@@ -127,10 +134,14 @@ func (s *Service) changePassword(ctx context.Context, user dbsqlc.User, password
 		return fmt.Errorf("hash password: %w", err)
 	}
 	err = s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
-		if err := q.UpdateUserPassword(ctx, dbsqlc.UpdateUserPasswordParams{ID: user.ID, PasswordHash: hash}); err != nil {
+		if err := q.UpdateUserPassword(ctx, dbsqlc.UpdateUserPasswordParams{
+			ID: user.ID, PasswordHash: hash,
+		}); err != nil {
 			return err
 		}
-		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: ended, KeptID: keptKey}); err != nil {
+		if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{
+			UserID: user.ID, Kinds: ended, KeptID: keptKey,
+		}); err != nil {
 			return err
 		}
 		e := audit.Entry{Action: audit.Write, Kind: audit.User, ID: user.ID, Name: user.Username, Diff: audit.Diff{}.Secret("password")}

@@ -8,8 +8,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Suspend ends a user's sessions, and refuses the account until Activate, in a transaction. It returns a fault for the last owner of the
-// deployment.
+// Suspend ends a user's sessions, and refuses the account until Activate, in a transaction. It returns a fault for the
+// last owner of the deployment.
 func (s *Service) Suspend(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) (dbsqlc.User, error) {
 	if err := keepOwner(ctx, q, user); err != nil {
 		return user, err
@@ -18,7 +18,9 @@ func (s *Service) Suspend(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.Us
 	if err := q.DeleteUserKeys(ctx, dbsqlc.DeleteUserKeysParams{UserID: user.ID, Kinds: []string{kindSession}}); err != nil {
 		return user, err
 	}
-	changed, err := q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{ID: user.ID, Status: string(sdk.UserSuspended)})
+	changed, err := q.UpdateUserStatus(ctx, dbsqlc.UpdateUserStatusParams{
+		ID: user.ID, Status: string(sdk.UserSuspended),
+	})
 	if err != nil || user.Status == string(sdk.UserSuspended) {
 		return changed, err
 	}

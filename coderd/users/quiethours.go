@@ -34,7 +34,8 @@ func (s *Service) setQuietHours(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !s.customQuietHours {
-		return fault.New(fault.Forbidden, "This deployment does not allow users to set their quiet hours.").WithDetail("Ask its operator: --allow-custom-quiet-hours.")
+		return fault.New(fault.Forbidden, "This deployment does not allow users to set their quiet hours.").
+			WithDetail("Ask its operator: --allow-custom-quiet-hours.")
 	}
 	if req.Schedule != "" {
 		if _, err := policy.ParseQuietHours(req.Schedule); err != nil {
@@ -46,7 +47,9 @@ func (s *Service) setQuietHours(w http.ResponseWriter, r *http.Request) error {
 		if err != nil && !database.IsNotFound(err) {
 			return err
 		}
-		if err := q.SetQuietHours(r.Context(), dbsqlc.SetQuietHoursParams{UserID: user.ID, Schedule: req.Schedule}); err != nil {
+		if err := q.SetQuietHours(r.Context(), dbsqlc.SetQuietHoursParams{
+			UserID: user.ID, Schedule: req.Schedule,
+		}); err != nil {
 			return err
 		}
 		entry := audit.OfUser(user, user)

@@ -54,8 +54,8 @@ func withinOwn(r *http.Request, scope rbac.Scope) error {
 		WithDetail("This token has the scopes %s. Sign in with: coder login <url>", actor.Scope)
 }
 
-// hashOf returns the hash that is stored of the secret half of a token. That of a limited token differs from what earlier releases
-// compute: they do not know its limits, and must not accept it.
+// hashOf returns the hash that is stored of the secret half of a token. That of a limited token differs from what
+// earlier releases compute: they do not know its limits, and must not accept it.
 func hashOf(half secret.Token, limited bool) []byte {
 	if limited {
 		return ("limited " + half).Hash()

@@ -32,8 +32,9 @@ const (
 const (
 	workspaceLifetime = 30 * 24 * time.Hour
 
-	// touchEvery is how often the use of a key is written, so that a list of users or sessions is right within a minute. It is more often for
-	// keys that live for less than ten times as long. A session is extended less often (TouchAPIKeys).
+	// touchEvery is how often the use of a key is written, so that a list of users or sessions is right within a
+	// minute. It is more often for keys that live for less than ten times as long. A session is extended less often
+	// (TouchAPIKeys).
 	touchEvery = time.Minute
 
 	keyIDLength, keySecretLength = 10, 22
@@ -86,8 +87,8 @@ func (s *Service) AuthenticateToken(ctx context.Context, token secret.Token) (rb
 	return holderOf(key.Actor, key.ID, key.Kind, key.Scopes, key.AllowList)
 }
 
-// holderOf returns a user who acts with a key. It returns the fault Unauthenticated if the key has a scope that this release does not
-// know.
+// holderOf returns a user who acts with a key. It returns the fault Unauthenticated if the key has a scope that this
+// release does not know.
 func holderOf(a dbsqlc.Actor, keyID, kind string, scopes, allow []string) (rbac.Actor, error) {
 	scope, err := storedScope(scopes, allow)
 	if err != nil {
@@ -118,8 +119,9 @@ func (s *Service) Holder(ctx context.Context, keyID string) (rbac.Actor, error) 
 	return holderOf(key.Actor, key.ID, key.Kind, key.Scopes, key.AllowList)
 }
 
-// Used records that sessions and tokens, by their ids, are in use, where if ctx is a request's: it updates when their users were last seen, and extends
-// sessions. It writes at most once a minute for each of them, or once in a tenth of a shorter lifetime, and does not revive one that has ended.
+// Used records that sessions and tokens, by their ids, are in use, where if ctx is a request's: it updates when their
+// users were last seen, and extends sessions. It writes at most once a minute for each of them, or once in a tenth of a
+// shorter lifetime, and does not revive one that has ended.
 func (s *Service) Used(ctx context.Context, ids ...string) error {
 	return s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		users, err := q.TouchAPIKeys(ctx, dbsqlc.TouchAPIKeysParams{
@@ -167,7 +169,8 @@ func (s *Service) Actor(ctx context.Context, userID uuid.UUID) (rbac.Actor, erro
 	return actorOf(user), nil
 }
 
-// Session returns a user with the current rights of a session or token, by its id. Its faults are those of Authenticate.
+// Session returns a user with the current rights of a session or token, by its id. Its faults are those of
+// Authenticate.
 func (s *Service) Session(ctx context.Context, id string, userID uuid.UUID) (rbac.Actor, error) {
 	key, err := s.db.GetCredential(ctx, id)
 	switch {
@@ -186,7 +189,8 @@ func unauthenticated(message string) error {
 }
 
 func suspended() error {
-	return fault.New(fault.Unauthenticated, "Your account is suspended.").WithDetail("Ask an owner of this deployment to activate it.")
+	return fault.New(fault.Unauthenticated, "Your account is suspended.").
+		WithDetail("Ask an owner of this deployment to activate it.")
 }
 
 func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
@@ -205,7 +209,8 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 		return verifyErr
 	}
 	if !good || err != nil || user.LoginType != string(sdk.LoginPassword) {
-		return s.signInFailed(ctx, user, req.Email, fault.New(fault.Unauthenticated, "The email address or the password is wrong."))
+		return s.signInFailed(ctx, user, req.Email,
+			fault.New(fault.Unauthenticated, "The email address or the password is wrong."))
 	}
 	if s.onlyOwnersUsePasswords && !slices.Contains(user.Roles, rbac.RoleOwner) {
 		return s.signInFailed(ctx, user, req.Email, fault.New(fault.Forbidden, "Sign-in with a password is switched off.").
@@ -228,15 +233,17 @@ func (s *Service) login(w http.ResponseWriter, r *http.Request) error {
 func signedIn(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, key dbsqlc.ApiKey) error {
 	return audit.Record(ctx, q, audit.Entry{
 		Action: audit.Login, Kind: audit.APIKey, ID: user.ID, Name: user.Username, Status: http.StatusCreated,
-		User: &audit.Account{ID: user.ID, Name: user.Username}, Fields: map[string]any{"key_id": key.ID, "login_type": user.LoginType},
+		User:   &audit.Account{ID: user.ID, Name: user.Username},
+		Fields: map[string]any{"key_id": key.ID, "login_type": user.LoginType},
 	})
 }
 
-// signInFailed records a sign-in that failed, with the account that was named, and returns the reason. user is zero if there is
-// no such account.
+// signInFailed records a sign-in that failed, with the account that was named, and returns the reason. user is zero if
+// there is no such account.
 func (s *Service) signInFailed(ctx context.Context, user dbsqlc.User, named string, reason error) error {
 	e := audit.Entry{
-		Action: audit.Login, Kind: audit.APIKey, ID: user.ID, Name: named, Status: fault.CodeOf(reason).HTTPStatus(), User: &audit.Account{ID: user.ID, Name: named},
+		Action: audit.Login, Kind: audit.APIKey, ID: user.ID, Name: named, Status: fault.CodeOf(reason).HTTPStatus(),
+		User: &audit.Account{ID: user.ID, Name: named},
 	}
 	if user.ID != uuid.Nil {
 		e.Name, e.User.Name = user.Username, user.Username
@@ -250,14 +257,16 @@ func (s *Service) signInFailed(ctx context.Context, user dbsqlc.User, named stri
 // logout ends the session that the request carries.
 func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
-	// The request ends with its session, and the session with the key: the answer must not depend on which end is noticed
-	// first.
+	// The request ends with its session, and the session with the key: the answer must not depend on which end is
+	// noticed first.
 	ctx := context.WithoutCancel(r.Context())
 	err := s.db.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if _, err := q.DeleteAPIKey(ctx, dbsqlc.DeleteAPIKeyParams{ID: actor.KeyID, UserID: actor.UserID}); err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.Entry{ID: actor.UserID, Name: actor.Username, Fields: map[string]any{"key_id": actor.KeyID}})
+		return audit.Record(ctx, q, audit.Entry{ID: actor.UserID, Name: actor.Username, Fields: map[string]any{
+			"key_id": actor.KeyID,
+		}})
 	})
 	if err != nil {
 		return fmt.Errorf("end session: %w", err)
@@ -270,8 +279,8 @@ func (s *Service) logout(w http.ResponseWriter, r *http.Request) error {
 // secure reports whether browsers reach the server over HTTPS.
 func (s *Service) secure() bool { return s.accessURL != nil && s.accessURL.Scheme == "https" }
 
-// setCookie stores the session in the browser or, with a negative age, removes it: also under the name without the prefix,
-// which an earlier version or another host may have left behind.
+// setCookie stores the session in the browser or, with a negative age, removes it: also under the name without the
+// prefix, which an earlier version or another host may have left behind.
 func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
 	cookie := http.Cookie{
 		Name: credential.CookieName(s.secure()), Value: value, Path: "/", MaxAge: maxAge,
@@ -285,9 +294,12 @@ func (s *Service) setCookie(w http.ResponseWriter, value string, maxAge int) {
 }
 
 // newKey stores a new key and returns its token, which cannot be read again.
-func newKey(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration) (secret.Token, dbsqlc.ApiKey, error) {
+func newKey(
+	ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams, lifetime time.Duration,
+) (secret.Token, dbsqlc.ApiKey, error) {
 	half := secret.Token(secret.Text(keySecretLength))
-	p.ID, p.SecretHash, p.LifetimeSeconds = secret.Text(keyIDLength), hashOf(half, p.Scopes != nil), int64(lifetime/time.Second)
+	p.ID, p.SecretHash, p.LifetimeSeconds = secret.Text(keyIDLength), hashOf(half,
+		p.Scopes != nil), int64(lifetime/time.Second)
 	key, err := q.InsertAPIKey(ctx, p)
 	if err != nil {
 		return "", dbsqlc.ApiKey{}, fmt.Errorf("store key: %w", err)
@@ -295,12 +307,16 @@ func newKey(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.InsertAPIKeyParams,
 	return secret.Token(p.ID + "-" + half.Reveal()), key, nil
 }
 
-// SessionFor creates the token that a workspace's template may read, and ends the token of an earlier build. It acts for the
-// user with the powers of a member or template admin, and cannot create other credentials.
-func (s *Service) SessionFor(ctx context.Context, q *dbsqlc.Queries, userID, workspaceID uuid.UUID) (secret.Token, error) {
+// SessionFor creates the token that a workspace's template may read, and ends the token of an earlier build. It acts
+// for the user with the powers of a member or template admin, and cannot create other credentials.
+func (s *Service) SessionFor(
+	ctx context.Context, q *dbsqlc.Queries, userID, workspaceID uuid.UUID,
+) (secret.Token, error) {
 	if err := q.DeleteWorkspaceKeys(ctx, &workspaceID); err != nil {
 		return "", fmt.Errorf("end the workspace's earlier session: %w", err)
 	}
-	token, _, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{UserID: userID, Kind: kindWorkspace, WorkspaceID: &workspaceID}, workspaceLifetime)
+	token, _, err := newKey(ctx, q, dbsqlc.InsertAPIKeyParams{
+		UserID: userID, Kind: kindWorkspace, WorkspaceID: &workspaceID,
+	}, workspaceLifetime)
 	return token, err
 }

@@ -17,8 +17,8 @@ import (
 // maxSessions is the most sessions that one page of a list contains.
 const maxSessions = 1000
 
-// sessionsOf returns the user in the path if the actor may read and end the user's sessions: their own, with a token that reaches keys, or
-// those of an account that the actor may manage.
+// sessionsOf returns the user in the path if the actor may read and end the user's sessions: their own, with a token
+// that reaches keys, or those of an account that the actor may manage.
 func (s *Service) sessionsOf(r *http.Request, action rbac.Action) (dbsqlc.User, error) {
 	actor := httpapi.ActorFrom(r.Context())
 	user, err := s.Find(r.Context(), actor, r.PathValue("user"))
@@ -50,8 +50,9 @@ func (s *Service) listSessions(w http.ResponseWriter, r *http.Request) error {
 	out := sdk.List[sdk.UserSession]{}
 	for _, k := range rows {
 		out = append(out, sdk.UserSession{
-			ID: k.ID, Device: deviceOf(k.UserAgent), UserAgent: k.UserAgent, Address: k.Address, CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
-			ExpiresAt: k.ExpiresAt, Current: k.ID == httpapi.ActorFrom(r.Context()).KeyID,
+			ID: k.ID, Device: deviceOf(k.UserAgent), UserAgent: k.UserAgent, Address: k.Address, CreatedAt: k.CreatedAt,
+			LastUsedAt: k.LastUsedAt,
+			ExpiresAt:  k.ExpiresAt, Current: k.ID == httpapi.ActorFrom(r.Context()).KeyID,
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
@@ -104,7 +105,9 @@ func (s *Service) endSessions(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.Entry{ID: user.ID, Name: user.Username, Fields: map[string]any{"sessions": n}})
+		return audit.Record(ctx, q, audit.Entry{ID: user.ID, Name: user.Username, Fields: map[string]any{
+			"sessions": n,
+		}})
 	})
 	if err != nil {
 		return fmt.Errorf("end sessions: %w", err)

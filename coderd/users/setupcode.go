@@ -14,7 +14,8 @@ import (
 // MinSetupCode is the length of the shortest setup code that an operator may choose, in bytes.
 const MinSetupCode = 16
 
-// SetupCode makes a setup code, in groups that a person can type, from a secret that all servers of a deployment derive.
+// SetupCode makes a setup code, in groups that a person can type, from a secret that all servers of a deployment
+// derive.
 func SetupCode(derived [32]byte) secret.Token {
 	text := base32.StdEncoding.EncodeToString(derived[:10])
 	var groups []string

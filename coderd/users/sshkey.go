@@ -44,7 +44,9 @@ func (s *Service) sshKey(ctx context.Context, q *dbsqlc.Queries, userID uuid.UUI
 		if makeErr != nil {
 			return row, makeErr
 		}
-		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{UserID: userID, Sealed: s.keys.SealSecret(keyring.GitKeyPlace(userID), []byte(private)), PublicKey: public}); err != nil {
+		if err := q.InsertGitSSHKeyOnce(ctx, dbsqlc.InsertGitSSHKeyOnceParams{
+			UserID: userID, Sealed: s.keys.SealSecret(keyring.GitKeyPlace(userID), []byte(private)), PublicKey: public,
+		}); err != nil {
 			return row, fmt.Errorf("store SSH key: %w", err)
 		}
 		row, err = q.GetGitSSHKey(ctx, userID)
@@ -98,10 +100,15 @@ func (s *Service) replaceSSHKey(w http.ResponseWriter, r *http.Request) error {
 		if err != nil && !database.IsNotFound(err) {
 			return err
 		}
-		if row, err = q.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{UserID: user.ID, Sealed: s.keys.SealSecret(keyring.GitKeyPlace(user.ID), []byte(private)), PublicKey: public}); err != nil {
+		if row, err = q.ReplaceGitSSHKey(r.Context(), dbsqlc.ReplaceGitSSHKeyParams{
+			UserID: user.ID, Sealed: s.keys.SealSecret(keyring.GitKeyPlace(user.ID), []byte(private)),
+			PublicKey: public,
+		}); err != nil {
 			return err
 		}
-		return audit.Record(r.Context(), q, audit.Entry{ID: user.ID, Name: user.Username, Diff: audit.Compare(before, row)})
+		return audit.Record(r.Context(), q, audit.Entry{
+			ID: user.ID, Name: user.Username, Diff: audit.Compare(before, row),
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("replace SSH key: %w", err)

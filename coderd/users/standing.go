@@ -37,7 +37,8 @@ func keepOwner(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User) error {
 	}
 	others, err := q.CountOtherOwners(ctx, user.ID)
 	if err == nil && others == 0 {
-		return fault.New(fault.Conflict, "%s is the last owner.", user.Username).WithDetail("Make another user an owner first.")
+		return fault.New(fault.Conflict, "%s is the last owner.", user.Username).
+			WithDetail("Make another user an owner first.")
 	}
 	return err
 }
@@ -99,7 +100,8 @@ func (s *Service) listRoles(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range []string{rbac.RoleOwner, rbac.RoleUserAdmin, rbac.RoleTemplateAdmin, rbac.RoleAuditor} {
 		appoint := may && actor.MayGive(name, rbac.SitePowers(name), uuid.Nil) == nil
 		out = append(out, sdk.AssignableRole{
-			DetailedRole: sdk.DetailedRole{Name: name, DisplayName: Role(name).DisplayName}, Assignable: appoint, BuiltIn: true,
+			DetailedRole: sdk.DetailedRole{Name: name, DisplayName: Role(name).DisplayName}, Assignable: appoint,
+			BuiltIn: true,
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)

@@ -14,16 +14,16 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Bounds on wrong passwords in one window. They are counted per account and address together: with either alone, one client
-// could lock out all others. An address that guesses at many accounts has fewer tries at each, but always one: other clients'
-// failures elsewhere never cause a right password to be refused at the first try.
+// Bounds on wrong passwords in one window. They are counted per account and address together: with either alone, one
+// client could lock out all others. An address that guesses at many accounts has fewer tries at each, but always one:
+// other clients' failures elsewhere never cause a right password to be refused at the first try.
 const (
 	triesWindow    = 10 * time.Minute
 	pairTries      = 10  // wrong passwords for one account from one address
 	addressTries   = 100 // from one address, above which each account has pairTriesAfter
 	pairTriesAfter = 1
-	// maxTries bounds the table. Each entry costs a hash, of which the server computes some dozens a second, so the table
-	// stays far below.
+	// maxTries bounds the table. Each entry costs a hash, of which the server computes some dozens a second, so the
+	// table stays far below.
 	maxTries = 50_000
 )
 
@@ -106,8 +106,8 @@ func note[K comparable](table map[K]*failures, key K, now time.Time) {
 	table[key] = &failures{1, now.Add(triesWindow)}
 }
 
-// makeRoom deletes entries that have ended or, if there are none, an arbitrary one. A full table never makes clients share a
-// count.
+// makeRoom deletes entries that have ended or, if there are none, an arbitrary one. A full table never makes clients
+// share a count.
 func makeRoom[K comparable](table map[K]*failures, now time.Time) {
 	var last K
 	for key, f := range table {
@@ -132,11 +132,12 @@ func (s *Service) mayTry(w http.ResponseWriter, p pair) error {
 		return nil
 	}
 	h.Set("Retry-After", seconds)
-	return fault.New(fault.RateLimited, "Too many wrong passwords for this account from your address.").WithDetail("Try again in %s seconds.", seconds)
+	return fault.New(fault.RateLimited, "Too many wrong passwords for this account from your address.").
+		WithDetail("Try again in %s seconds.", seconds)
 }
 
-// checkPair verifies a password from a client within the bounds on guessing. A request that ends before it has an answer does
-// not count.
+// checkPair verifies a password from a client within the bounds on guessing. A request that ends before it has an
+// answer does not count.
 func (s *Service) checkPair(w http.ResponseWriter, r *http.Request, account, password, stored string) (bool, error) {
 	p := newPair(account, httpapi.ClientAddr(r.Context()))
 	if err := s.mayTry(w, p); err != nil {

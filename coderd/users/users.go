@@ -38,7 +38,8 @@ type Options struct {
 	AccessURL *url.URL
 	// OnlyOwnersUsePasswords refuses passwords of users who are not owners of the deployment.
 	OnlyOwnersUsePasswords bool
-	// SyncedRoles means that the claims of the identity provider decide about the roles of users who sign in with OpenID Connect.
+	// SyncedRoles means that the claims of the identity provider decide about the roles of users who sign in with
+	// OpenID Connect.
 	SyncedRoles bool
 	// QuietHours are those of users without their own. Empty means policy.DefaultQuietHours.
 	QuietHours string
@@ -88,8 +89,8 @@ func New(d Options) *Service {
 	}
 }
 
-// OnRevoked registers fn, which is called after the change is stored, with a user who was suspended or deleted, whose roles
-// changed, or whose tokens were revoked. fn must not block.
+// OnRevoked registers fn, which is called after the change is stored, with a user who was suspended or deleted, whose
+// roles changed, or whose tokens were revoked. fn must not block.
 func (s *Service) OnRevoked(fn func(userID uuid.UUID)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,63 +114,80 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"{$}", rbac.Public, s.ping)
 	mux.Handle("GET "+v2+"buildinfo", rbac.Public, s.buildInfo)
 	mux.Handle("GET "+v2+"appearance", rbac.Public, s.appearance)
-	mux.Handle("PUT "+v2+"appearance", needs(rbac.Update, rbac.Deployment), s.setAppearance, audit.On(audit.Write, audit.Appearance))
+	mux.Handle("PUT "+v2+"appearance", needs(rbac.Update, rbac.Deployment), s.setAppearance,
+		audit.On(audit.Write, audit.Appearance))
 	mux.Handle("GET "+v2+"entitlements", rbac.AnyToken, s.entitlements)
 	mux.Handle("GET "+v2+"experiments", rbac.AnyToken, s.experiments)
 	mux.Handle("GET "+v2+"deployment/ssh", rbac.AnyToken, s.sshConfig)
 
 	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
 	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst, audit.On(audit.Create, audit.User))
-	mux.Handle("POST "+v2+"users/validate-password", rbac.Public, s.validatePassword, audit.Exempt("it only judges a password and stores nothing"))
+	mux.Handle("POST "+v2+"users/validate-password", rbac.Public, s.validatePassword,
+		audit.Exempt("it only judges a password and stores nothing"))
 	mux.Handle("POST "+v2+"users/login", rbac.Public, s.login, audit.On(audit.Login, audit.APIKey))
 	mux.Handle("POST "+v2+"users/logout", rbac.SignedIn, s.logout, audit.On(audit.Logout, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users", needs(rbac.Read, rbac.User), s.list)
 	mux.Handle("GET "+v2+"users/export", needs(rbac.Read, rbac.User), s.export)
-	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create, audit.On(audit.Create, audit.User), httpapi.Creates("users/{created}"))
+	mux.Handle("POST "+v2+"users", needs(rbac.Create, rbac.User), s.create, audit.On(audit.Create, audit.User),
+		httpapi.Creates("users/{created}"))
 	mux.Handle("GET "+v2+"users/{user}", needs(rbac.Read, rbac.User), s.get)
 	mux.Handle("DELETE "+v2+"users/{user}", needs(rbac.Delete, rbac.User), s.remove, audit.On(audit.Delete, audit.User))
-	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended), audit.On(audit.Write, audit.User))
-	mux.Handle("PUT "+v2+"users/{user}/status/activate", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserActive), audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/status/suspend", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserSuspended),
+		audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/status/activate", needs(rbac.Manage, rbac.User), s.setStatus(sdk.UserActive),
+		audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/roles", needs(rbac.Read, rbac.User), s.listRoles)
 	mux.Handle("GET "+v2+"users/{user}/roles", needs(rbac.Read, rbac.User), s.getRoles)
-	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles, audit.On(audit.Write, audit.User))
-	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile, audit.On(audit.Write, audit.User))
-	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/roles", needs(rbac.Manage, rbac.User), s.setRoles,
+		audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/profile", needs(rbac.Update, rbac.User), s.setProfile,
+		audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/password", needs(rbac.Update, rbac.User), s.setPassword,
+		audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/{user}/connection-types", needs(rbac.Read, rbac.User), s.connectionTypes)
 	mux.Handle("GET "+v2+"users/{user}/preferences", needs(rbac.Read, rbac.User), s.getPreferences)
-	mux.Handle("PUT "+v2+"users/{user}/preferences", needs(rbac.Update, rbac.User), s.setPreferences, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/preferences", needs(rbac.Update, rbac.User), s.setPreferences,
+		audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/{user}/appearance", needs(rbac.Read, rbac.User), s.getUserAppearance)
-	mux.Handle("PUT "+v2+"users/{user}/appearance", needs(rbac.Update, rbac.User), s.setUserAppearance, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/appearance", needs(rbac.Update, rbac.User), s.setUserAppearance,
+		audit.On(audit.Write, audit.User))
 	mux.Handle("GET "+v2+"users/{user}/quiet-hours", needs(rbac.Read, rbac.User), s.getQuietHours)
-	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours, audit.On(audit.Write, audit.User))
+	mux.Handle("PUT "+v2+"users/{user}/quiet-hours", needs(rbac.Update, rbac.User), s.setQuietHours,
+		audit.On(audit.Write, audit.User))
 
 	mux.Handle("GET "+v2+"auth/scopes", rbac.AnyToken, s.listScopes)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens", needs(rbac.Read, rbac.APIKey), s.listTokens)
-	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken, audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The token"))
+	mux.Handle("POST "+v2+"users/{user}/keys/tokens", needs(rbac.Create, rbac.APIKey), s.createToken,
+		audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The token"))
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/tokenconfig", needs(rbac.Read, rbac.APIKey), s.tokenConfig)
 	mux.Handle("GET "+v2+"users/{user}/keys/tokens/{name}", needs(rbac.Read, rbac.APIKey), s.getToken)
-	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession, audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The session"))
+	mux.Handle("POST "+v2+"users/{user}/keys", needs(rbac.Create, rbac.APIKey), s.createSession,
+		audit.On(audit.Create, audit.APIKey), httpapi.CreatesSecret("The session"))
 	s.handoffRoutes(mux)
 	s.loginDeviceRoutes(mux)
 	mux.Handle("GET "+v2+"users/{user}/keys/{key}", needs(rbac.Read, rbac.APIKey), s.getKey)
-	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey, audit.On(audit.Delete, audit.APIKey))
-	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey, audit.On(audit.Write, audit.APIKey))
+	mux.Handle("DELETE "+v2+"users/{user}/keys/{key}", needs(rbac.Delete, rbac.APIKey), s.deleteKey,
+		audit.On(audit.Delete, audit.APIKey))
+	mux.Handle("PUT "+v2+"users/{user}/keys/{key}/expire", needs(rbac.Delete, rbac.APIKey), s.expireKey,
+		audit.On(audit.Write, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users/{user}/sessions", needs(rbac.Read, rbac.APIKey), s.listSessions)
-	mux.Handle("DELETE "+v2+"users/{user}/sessions", needs(rbac.Delete, rbac.APIKey), s.endSessions, audit.On(audit.Logout, audit.APIKey))
+	mux.Handle("DELETE "+v2+"users/{user}/sessions", needs(rbac.Delete, rbac.APIKey), s.endSessions,
+		audit.On(audit.Logout, audit.APIKey))
 	mux.Handle("DELETE "+v2+"users/{user}/sessions/{key}", needs(rbac.Delete, rbac.APIKey), s.endSession,
 		audit.On(audit.Delete, audit.APIKey))
 
 	mux.Handle("GET "+v2+"users/{user}/gitsshkey", needs(rbac.Read, rbac.SSHKey), s.getSSHKey)
-	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey, audit.On(audit.Write, audit.GitSSHKey))
+	mux.Handle("PUT "+v2+"users/{user}/gitsshkey", needs(rbac.Update, rbac.SSHKey), s.replaceSSHKey,
+		audit.On(audit.Write, audit.GitSSHKey))
 
 	mux.Handle("POST "+v2+"files", needs(rbac.Create, rbac.File), s.upload, audit.On(audit.Create, audit.File))
 	mux.Handle("GET "+v2+"files/{file}", needs(rbac.Read, rbac.File), s.download)
 }
 
-// Find returns the living user that a path segment names: "me", an id or a username. It does not check whether the actor may
-// see the user; it returns the fault NotFound if there is none.
+// Find returns the living user that a path segment names: "me", an id or a username. It does not check whether the
+// actor may see the user; it returns the fault NotFound if there is none.
 func (s *Service) Find(ctx context.Context, actor rbac.Actor, reference string) (dbsqlc.User, error) {
 	var user dbsqlc.User
 	id, err := uuid.Parse(reference)

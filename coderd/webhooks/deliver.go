@@ -88,7 +88,8 @@ func (s *Service) run() {
 	}
 }
 
-// round numbers new events, and begins deliveries to the webhooks that have some due and to which none are under way here.
+// round numbers new events, and begins deliveries to the webhooks that have some due and to which none are under way
+// here.
 func (s *Service) round(ctx context.Context) error {
 	if err := s.number(ctx); err != nil {
 		return err
@@ -221,7 +222,9 @@ func (s *Service) deliver(ctx context.Context, id uuid.UUID) (int, error) {
 }
 
 // attempt makes one delivery, and stores the result. ctx bounds the attempt; life ends when the server stops.
-func (s *Service) attempt(ctx, life context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow, lease uuid.UUID) error {
+func (s *Service) attempt(
+	ctx, life context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow, lease uuid.UUID,
+) error {
 	answer, err := s.post(ctx, hook, row)
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -242,7 +245,8 @@ func (s *Service) attempt(ctx, life context.Context, hook dbsqlc.Webhook, row db
 			return err
 		}
 		_, err := s.opts.DB.RetryWebhookDelivery(store, dbsqlc.RetryWebhookDeliveryParams{
-			ID: row.ID, Lease: lease, ResponseStatus: status, Excerpt: excerpt, Error: problem(answer, err), Seconds: jittered(wait).Seconds(),
+			ID: row.ID, Lease: lease, ResponseStatus: status, Excerpt: excerpt, Error: problem(answer, err),
+			Seconds: jittered(wait).Seconds(),
 		})
 		return err
 	default:
@@ -261,7 +265,8 @@ func (s *Service) giveUp(ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.Cl
 			return err
 		}
 		n, err := q.FinishWebhookDelivery(ctx, dbsqlc.FinishWebhookDeliveryParams{
-			ID: row.ID, Lease: lease, Status: "failed", ResponseStatus: int32(answer.Status), Excerpt: shorten(answer.Excerpt), Error: why,
+			ID: row.ID, Lease: lease, Status: "failed", ResponseStatus: int32(answer.Status),
+			Excerpt: shorten(answer.Excerpt), Error: why,
 		})
 		if err != nil || n == 0 {
 			return err
@@ -269,12 +274,15 @@ func (s *Service) giveUp(ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.Cl
 		if err := q.WebhookFailed(ctx, hook.ID); err != nil {
 			return err
 		}
-		n, err = q.DisableWebhook(ctx, dbsqlc.DisableWebhookParams{ID: hook.ID, Reason: why, Seconds: patience.Seconds()})
+		n, err = q.DisableWebhook(ctx, dbsqlc.DisableWebhookParams{
+			ID: hook.ID, Reason: why, Seconds: patience.Seconds(),
+		})
 		if err != nil || n == 0 {
 			return err
 		}
 		return s.opts.Notifications.Record(ctx, q, notifications.Event{
-			Template: notifications.WebhookDisabled, Roles: []string{rbac.RoleOwner}, Labels: map[string]string{"webhook": hook.Name, "reason": why},
+			Template: notifications.WebhookDisabled, Roles: []string{rbac.RoleOwner},
+			Labels: map[string]string{"webhook": hook.Name, "reason": why},
 		})
 	})
 	if database.IsNotFound(err) {
@@ -283,12 +291,15 @@ func (s *Service) giveUp(ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.Cl
 	if err != nil {
 		return fmt.Errorf("store failed delivery: %w", err)
 	}
-	s.log.ErrorContext(ctx, "cannot deliver event, giving up", "webhook", hook.Name, "event", row.Message, "try", row.Attempts, "err", why)
+	s.log.ErrorContext(ctx, "cannot deliver event, giving up", "webhook", hook.Name, "event", row.Message, "try",
+		row.Attempts, "err", why)
 	return nil
 }
 
 // post sends an event.
-func (s *Service) post(ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow) (webhook.Answer, error) {
+func (s *Service) post(
+	ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow,
+) (webhook.Answer, error) {
 	if int(row.Attempts) > len(schedule)+1 {
 		return webhook.Answer{}, errors.New("servers stopped during each attempt")
 	}

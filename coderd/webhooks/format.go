@@ -56,7 +56,8 @@ func sentence(e sdk.LifecycleEvent) string {
 	switch kind {
 	case "build":
 		what = strings.NewReplacer("created", "requested").Replace(what)
-		return fmt.Sprintf("Build %d of workspace %s/%s (%s): %s%s", d.BuildNumber, d.OwnerName, d.WorkspaceName, d.Transition, what, by)
+		return fmt.Sprintf("Build %d of workspace %s/%s (%s): %s%s", d.BuildNumber, d.OwnerName, d.WorkspaceName,
+			d.Transition, what, by)
 	case "agent":
 		return fmt.Sprintf("Agent %s of workspace %s/%s: %s", d.AgentName, d.OwnerName, d.WorkspaceName, what)
 	case "workspace":

@@ -43,7 +43,8 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 
 func show(row dbsqlc.Webhook) sdk.Webhook {
 	return sdk.Webhook{
-		ID: row.ID, Name: row.Name, Origin: row.Origin, Events: row.Events, Format: row.Format, CreatedAt: row.CreatedAt,
+		ID: row.ID, Name: row.Name, Origin: row.Origin, Events: row.Events, Format: row.Format,
+		CreatedAt:    row.CreatedAt,
 		FailingSince: row.FailingSince, DisabledAt: row.DisabledAt, DisabledReason: row.DisabledReason,
 	}
 }
@@ -78,7 +79,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if n >= MaxWebhooks {
-			return fault.New(fault.Conflict, "There are %d webhooks, which is as many as a deployment can have.", n).WithDetail("Remove one that is not needed.")
+			return fault.New(fault.Conflict, "There are %d webhooks, which is as many as a deployment can have.", n).
+				WithDetail("Remove one that is not needed.")
 		}
 		if made, err = q.InsertWebhook(r.Context(), dbsqlc.InsertWebhookParams{
 			ID: row.ID, Name: row.Name, Origin: row.Origin, Sealed: row.Sealed, Events: row.Events, Format: row.Format,
@@ -155,7 +157,8 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 func (s *Service) changed(row dbsqlc.Webhook, req sdk.UpdateWebhookRequest) (dbsqlc.Webhook, error) {
 	what, err := s.open(row.ID, row.Sealed)
 	if err != nil && (req.URL != nil || req.Name != nil || req.Events != nil || req.Format != nil) {
-		return row, fault.New(fault.Conflict, "The webhook cannot be read with the server's keys.").WithDetail("Remove it, and add it again.")
+		return row, fault.New(fault.Conflict, "The webhook cannot be read with the server's keys.").
+			WithDetail("Remove it, and add it again.")
 	}
 	if req.Name != nil {
 		row.Name = *req.Name
@@ -192,7 +195,8 @@ func (s *Service) changed(row dbsqlc.Webhook, req sdk.UpdateWebhookRequest) (dbs
 
 func absent(err error) error {
 	if database.IsNotFound(err) {
-		return fault.New(fault.NotFound, "The webhook does not exist.").WithDetail("GET /api/v2/webhooks lists the webhooks.")
+		return fault.New(fault.NotFound, "The webhook does not exist.").
+			WithDetail("GET /api/v2/webhooks lists the webhooks.")
 	}
 	return fmt.Errorf("read webhook: %w", err)
 }
@@ -203,7 +207,8 @@ var validName = lazyregexp.New(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
 func (s *Service) check(row dbsqlc.Webhook, address string) (origin string, err error) {
 	f := fault.New(fault.Invalid, "The webhook is not valid.")
 	if !validName().MatchString(row.Name) {
-		f = f.WithField("name", "must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit")
+		f = f.WithField("name",
+			"must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit")
 	}
 	origin, problem := s.origin(address)
 	if problem != "" {
@@ -230,7 +235,8 @@ func (s *Service) check(row dbsqlc.Webhook, address string) (origin string, err 
 // known reports whether a webhook can choose a type: one that exists, all of a kind, or all.
 func known(e string) bool {
 	if kind, ok := strings.CutSuffix(e, ".*"); ok {
-		return slices.ContainsFunc(sdk.LifecycleTypes, func(t string) bool { return strings.HasPrefix(t, kind+".") && !strings.Contains(kind, ".") })
+		return slices.ContainsFunc(sdk.LifecycleTypes,
+			func(t string) bool { return strings.HasPrefix(t, kind+".") && !strings.Contains(kind, ".") })
 	}
 	return e == "*" || slices.Contains(sdk.LifecycleTypes, e)
 }
@@ -289,15 +295,19 @@ func (s *Service) deliveries(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.opts.DB.GetWebhook(r.Context(), id); err != nil {
 		return absent(err)
 	}
-	rows, err := s.opts.DB.ListWebhookDeliveries(r.Context(), dbsqlc.ListWebhookDeliveriesParams{WebhookID: id, Before: before, MaxRows: int32(limit)})
+	rows, err := s.opts.DB.ListWebhookDeliveries(r.Context(), dbsqlc.ListWebhookDeliveriesParams{
+		WebhookID: id, Before: before, MaxRows: int32(limit),
+	})
 	if err != nil {
 		return fmt.Errorf("list deliveries: %w", err)
 	}
 	out := sdk.List[sdk.WebhookDelivery]{}
 	for _, row := range rows {
 		d := sdk.WebhookDelivery{
-			ID: row.ID, EventID: row.Message, Sequence: row.Sequence, Type: row.Type, Status: row.Status, Attempts: row.Attempts, Replay: row.Replay,
-			ResponseStatus: row.ResponseStatus, Excerpt: row.Excerpt, Error: row.Error, CreatedAt: row.CreatedAt, FinishedAt: row.FinishedAt,
+			ID: row.ID, EventID: row.Message, Sequence: row.Sequence, Type: row.Type, Status: row.Status,
+			Attempts: row.Attempts, Replay: row.Replay,
+			ResponseStatus: row.ResponseStatus, Excerpt: row.Excerpt, Error: row.Error, CreatedAt: row.CreatedAt,
+			FinishedAt: row.FinishedAt,
 		}
 		if row.Status == "pending" {
 			d.NextAt = &row.NextAt
@@ -314,7 +324,8 @@ func number(text, name string, fallback int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fault.New(fault.Invalid, "%s cannot be %q.", name, shorten(text)).WithField(name, "must be a number from 0")
+		return 0, fault.New(fault.Invalid, "%s cannot be %q.", name, shorten(text)).
+			WithField(name, "must be a number from 0")
 	}
 	return n, nil
 }
@@ -349,8 +360,8 @@ func (s *Service) test(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// adding runs what adds deliveries in a transaction, in the order that numbering keeps, and tells every server. The lock comes before those of rows:
-// numbering holds it when it waits for the rows of webhooks.
+// adding runs what adds deliveries in a transaction, in the order that numbering keeps, and tells every server. The
+// lock comes before those of rows: numbering holds it when it waits for the rows of webhooks.
 func (s *Service) adding(ctx context.Context, add func(*dbsqlc.Queries) error) error {
 	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if err := q.LockLifecycle(ctx); err != nil {
@@ -373,7 +384,8 @@ func (s *Service) replay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if (req.Delivery > 0) == (req.Since != nil) || req.Delivery < 0 {
-		return fault.New(fault.Invalid, "Say what to deliver again.").WithField("delivery", "either delivery or since must be given")
+		return fault.New(fault.Invalid, "Say what to deliver again.").
+			WithField("delivery", "either delivery or since must be given")
 	}
 	until := time.Now()
 	if req.Until != nil {
@@ -386,17 +398,23 @@ func (s *Service) replay(w http.ResponseWriter, r *http.Request) error {
 			return absent(err)
 		}
 		if req.Delivery > 0 {
-			n, err = q.ReplayWebhookDelivery(r.Context(), dbsqlc.ReplayWebhookDeliveryParams{ID: req.Delivery, WebhookID: id})
+			n, err = q.ReplayWebhookDelivery(r.Context(), dbsqlc.ReplayWebhookDeliveryParams{
+				ID: req.Delivery, WebhookID: id,
+			})
 			if err == nil && n == 0 {
 				return fault.New(fault.NotFound, "The webhook has no delivery with the id %d.", req.Delivery)
 			}
 		} else {
-			n, err = q.ReplayWebhookEvents(r.Context(), dbsqlc.ReplayWebhookEventsParams{WebhookID: id, Since: *req.Since, Until: until, MaxRows: maxReplays})
+			n, err = q.ReplayWebhookEvents(r.Context(), dbsqlc.ReplayWebhookEventsParams{
+				WebhookID: id, Since: *req.Since, Until: until, MaxRows: maxReplays,
+			})
 		}
 		if err != nil {
 			return fmt.Errorf("add deliveries: %w", err)
 		}
-		return audit.Record(r.Context(), q, audit.Entry{ID: hook.ID, Name: hook.Name, Fields: map[string]any{"replayed": n}})
+		return audit.Record(r.Context(), q, audit.Entry{ID: hook.ID, Name: hook.Name, Fields: map[string]any{
+			"replayed": n,
+		}})
 	})
 	if err != nil {
 		return err

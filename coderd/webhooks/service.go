@@ -84,7 +84,8 @@ func (s *Service) Start() {
 	s.running.Go(s.run)
 }
 
-// Stop ends streams and deliveries, and waits for the deliveries: those that have begun get a moment. It is idempotent, and works before Start.
+// Stop ends streams and deliveries, and waits for the deliveries: those that have begun get a moment. It is idempotent,
+// and works before Start.
 func (s *Service) Stop() {
 	s.stop()
 	for _, cancel := range s.cancel {
@@ -99,11 +100,13 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	const hooks, one = "/api/v2/webhooks", "/api/v2/webhooks/{webhook}"
 	manage := rbac.Needs(rbac.Update, rbac.Deployment)
 	mux.Handle("GET "+hooks, manage, s.list)
-	mux.Handle("POST "+hooks, manage, s.create, audit.On(audit.Create, audit.Webhook), httpapi.CreatesSecret("The webhook"))
+	mux.Handle("POST "+hooks, manage, s.create, audit.On(audit.Create, audit.Webhook),
+		httpapi.CreatesSecret("The webhook"))
 	mux.Handle("PATCH "+one, manage, s.update, audit.On(audit.Write, audit.Webhook))
 	mux.Handle("DELETE "+one, manage, s.remove, audit.On(audit.Delete, audit.Webhook))
 	mux.Handle("GET "+one+"/deliveries", manage, s.deliveries)
-	mux.Handle("POST "+one+"/test", manage, s.test, audit.Exempt("it only sends a test to a webhook that owners have set up"))
+	mux.Handle("POST "+one+"/test", manage, s.test,
+		audit.Exempt("it only sends a test to a webhook that owners have set up"))
 	mux.Handle("POST "+one+"/replay", manage, s.replay, audit.On(audit.Write, audit.Webhook))
 	mux.Handle("GET /api/v2/events/lifecycle", rbac.AnyToken, s.stream) // permission is checked for each event
 }

@@ -65,7 +65,8 @@ func (s *Service) enter(user uuid.UUID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.readers[user] >= maxStreams {
-		return fault.New(fault.RateLimited, "You follow events %d times already.", maxStreams).WithDetail("Stop some of these programs.")
+		return fault.New(fault.RateLimited, "You follow events %d times already.", maxStreams).
+			WithDetail("Stop some of these programs.")
 	}
 	s.readers[user]++
 	return nil
@@ -86,7 +87,8 @@ func (s *Service) numbered() <-chan struct{} {
 	return s.changes.Changed()
 }
 
-// follow sends what comes after a number. The reader is authenticated for each batch, so that its rights are the present ones.
+// follow sends what comes after a number. The reader is authenticated for each batch, so that its rights are the
+// present ones.
 func (s *Service) follow(ctx context.Context, r *http.Request, after int64, send func(...httpapi.Event) error) error {
 	if err := send(httpapi.Event{Type: "ready", Data: map[string]int64{"after": after}}); err != nil {
 		return err
@@ -95,7 +97,9 @@ func (s *Service) follow(ctx context.Context, r *http.Request, after int64, send
 	defer ping.Stop()
 	for {
 		changed := s.numbered() // before the read, so that nothing is missed between the two
-		rows, err := s.opts.DB.ListLifecycleEvents(ctx, dbsqlc.ListLifecycleEventsParams{After: after, MaxRows: maxRead})
+		rows, err := s.opts.DB.ListLifecycleEvents(ctx, dbsqlc.ListLifecycleEventsParams{
+			After: after, MaxRows: maxRead,
+		})
 		if err != nil {
 			return fmt.Errorf("read events: %w", err)
 		}
@@ -130,7 +134,8 @@ func (s *Service) follow(ctx context.Context, r *http.Request, after int64, send
 	}
 }
 
-// visible returns the events that a reader may see now. Who changed something is for readers of the audit log; who requested a build is not secret.
+// visible returns the events that a reader may see now. Who changed something is for readers of the audit log; who
+// requested a build is not secret.
 func visible(actor rbac.Actor, rows []dbsqlc.ListLifecycleEventsRow) ([]httpapi.Event, error) {
 	var all []httpapi.Event
 	for _, row := range rows {

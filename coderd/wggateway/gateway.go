@@ -1,8 +1,9 @@
-// Package wggateway serves devices with a stock WireGuard app at this server: it is the House of tailnet/wireguard/gateway, with the database behind it.
-// It answers the questions of regions that serve devices, too.
+// Package wggateway serves devices with a stock WireGuard app at this server: it is the House of
+// tailnet/wireguard/gateway, with the database behind it. It answers the questions of regions that serve devices, too.
 //
-// A device's key says whose it is (package devices). Everything that it opens is asked about with its user's rights, as in coder port-forward: the
-// same users may connect, the log of connections has them, and what is open ends when its user may no longer connect.
+// A device's key says whose it is (package devices). Everything that it opens is asked about with its user's rights, as
+// in coder port-forward: the same users may connect, the log of connections has them, and what is open ends when its
+// user may no longer connect.
 package wggateway
 
 import (
@@ -40,7 +41,8 @@ type Options struct {
 	Agents      Agents
 	Mesh        Mesh
 	Connections *audit.Connections
-	// Regions are the region proxies, RegionKey returns the private key of the gateway of one, and Signer signs what they renew visits with.
+	// Regions are the region proxies, RegionKey returns the private key of the gateway of one, and Signer signs what
+	// they renew visits with.
 	Regions   Regions
 	RegionKey func(proxy uuid.UUID) [32]byte
 	Signer    Signer
@@ -120,8 +122,8 @@ func (g *Gateway) Stop() {
 	g.endRecords()
 }
 
-// Recheck compares the devices of a user, or of all users if it is uuid.Nil, with the database, and ends their connections that they may no longer
-// have. It returns an error if that could not be found out for some.
+// Recheck compares the devices of a user, or of all users if it is uuid.Nil, with the database, and ends their
+// connections that they may no longer have. It returns an error if that could not be found out for some.
 func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	g.mu.Lock()
 	g.generation++
@@ -142,8 +144,8 @@ func (g *Gateway) admit(ctx context.Context, user, agent uuid.UUID) error {
 	return g.opts.Agents.MayConnect(ctx, actor, agent)
 }
 
-// may returns an error unless a device may connect to an agent, as admit says or has said within verdictLife. Refusals are not kept: whom a workspace
-// was just shared with need not wait.
+// may returns an error unless a device may connect to an agent, as admit says or has said within verdictLife. Refusals
+// are not kept: whom a workspace was just shared with need not wait.
 func (g *Gateway) may(ctx context.Context, d gateway.Device, agent uuid.UUID) error {
 	key, now := verdictKey{d.ID, agent}, time.Now()
 	g.mu.Lock()

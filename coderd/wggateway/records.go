@@ -12,7 +12,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
-// recordLinger is how long a connection stays open in the log after its last flow has ended: a browser opens dozens in a row.
+// recordLinger is how long a connection stays open in the log after its last flow has ended: a browser opens dozens in
+// a row.
 const recordLinger = time.Minute
 
 // recordKey is what one row in the log of connections is about.
@@ -33,7 +34,8 @@ type record struct {
 // connection describes a device's use of a port, at this server or at a region.
 func connection(agent, user uuid.UUID, device string, port uint16, from netip.Addr, region string) audit.Connection {
 	what := audit.Connection{
-		Type: audit.PortForwarding, Agent: agent, User: user, Target: strconv.Itoa(int(port)), Addr: from, UserAgent: "WireGuard (" + device + ")", Region: region,
+		Type: audit.PortForwarding, Agent: agent, User: user, Target: strconv.Itoa(int(port)), Addr: from,
+		UserAgent: "WireGuard (" + device + ")", Region: region,
 	}
 	if port == meshport.SSH {
 		what.Type, what.Target = audit.SSH, ""
@@ -48,7 +50,9 @@ func (g *Gateway) begin(d gateway.Device, agent uuid.UUID, port uint16) *record 
 	defer g.mu.Unlock()
 	r := g.records[key]
 	if r == nil {
-		r = &record{key: key, open: g.opts.Connections.Begin(connection(agent, d.User, d.Name, port, d.Endpoint.Addr(), ""))}
+		r = &record{
+			key: key, open: g.opts.Connections.Begin(connection(agent, d.User, d.Name, port, d.Endpoint.Addr(), "")),
+		}
 		g.records[key] = r
 	}
 	r.uses++

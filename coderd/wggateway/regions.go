@@ -20,8 +20,9 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 )
 
-// The gateway of a region proxy asks these questions. Each is about a device that its user has added for that region, which the servers believe about
-// it, and is answered with the rights that the user has at the moment (docs/decisions/0064-credentials-at-regions.md).
+// The gateway of a region proxy asks these questions. Each is about a device that its user has added for that region,
+// which the servers believe about it, and is answered with the rights that the user has at the moment
+// (docs/decisions/0064-credentials-at-regions.md).
 
 // purposeVisit is that of signed renewals.
 const purposeVisit = "device visit"
@@ -59,8 +60,10 @@ func (g *Gateway) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST "+region.WireGuardKeyPath, rbac.Public, g.regionKey, uncounted, reads)
 	mux.Handle("POST "+region.DevicesPath, rbac.Public, g.regionDevices, uncounted, reads)
 	mux.Handle("POST "+region.DeviceNamesPath, rbac.Public, g.regionNames, uncounted, reads)
-	mux.Handle("POST "+region.SightingsPath, rbac.Public, g.regionSightings, uncounted, audit.Exempt("sightings of devices are no changes of them"))
-	mux.Handle("POST "+region.DeviceVisitsPath, rbac.Public, g.openAtRegion, uncounted, audit.Exempt("the connection log records visits"))
+	mux.Handle("POST "+region.SightingsPath, rbac.Public, g.regionSightings, uncounted,
+		audit.Exempt("sightings of devices are no changes of them"))
+	mux.Handle("POST "+region.DeviceVisitsPath, rbac.Public, g.openAtRegion, uncounted,
+		audit.Exempt("the connection log records visits"))
 }
 
 // asked returns the proxy that sends a request, and reads the request.
@@ -95,7 +98,9 @@ func (g *Gateway) regionDevices(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := region.DevicesResponse{Devices: []region.Device{}}
 	for _, d := range list {
-		out.Devices = append(out.Devices, region.Device{ID: d.ID, Name: d.Name, Key: d.Key[:], Endpoint: d.Endpoint, Left: d.Left})
+		out.Devices = append(out.Devices, region.Device{
+			ID: d.ID, Name: d.Name, Key: d.Key[:], Endpoint: d.Endpoint, Left: d.Left,
+		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
@@ -158,7 +163,9 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.Forbidden, "The visit has ended.")
 		}
 		if asked.Ended != "" {
-			g.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{Reason: asked.Ended, In: asked.In, Out: asked.Out})
+			g.opts.Connections.Report(v.ID, v.Since, v.connection(proxy, req), &audit.Ended{
+				Reason: asked.Ended, In: asked.In, Out: asked.Out,
+			})
 			return httpapi.Write(w, http.StatusOK, region.VisitResponse{})
 		}
 	}
@@ -194,7 +201,8 @@ func (g *Gateway) begins(proxy regions.Proxy, d gateway.Device, req region.Visit
 		return regionVisit{}, fault.New(fault.NotFound, "No agent has the address %s.", to.Addr())
 	}
 	v := regionVisit{
-		ID: uuid.New(), Proxy: proxy.ID, Node: req.Node, Device: d.ID, User: d.User, Name: d.Name, Agent: agent, Since: time.Now(),
+		ID: uuid.New(), Proxy: proxy.ID, Node: req.Node, Device: d.ID, User: d.User, Name: d.Name, Agent: agent,
+		Since: time.Now(),
 	}
 	switch {
 	case req.Device.Network == "udp" && to.Port() != 0:
@@ -208,13 +216,18 @@ func (g *Gateway) begins(proxy regions.Proxy, d gateway.Device, req region.Visit
 }
 
 // grant makes a visa, and lets the proxy's node be introduced to the agent as long.
-func (g *Gateway) grant(ctx context.Context, proxy regions.Proxy, v regionVisit) (resp region.VisitResponse, err error) {
+func (g *Gateway) grant(
+	ctx context.Context, proxy regions.Proxy, v regionVisit,
+) (resp region.VisitResponse, err error) {
 	resp = region.VisitResponse{ID: v.ID, Agent: v.Agent}
 	key, err := g.opts.Agents.VisaKey(ctx, v.Agent)
 	if err != nil {
 		return resp, err
 	}
-	signed := visa.Visa{Visit: v.ID, Agent: v.Agent, Node: v.Node, User: v.User, Port: v.TCP, UDP: v.UDP, Expires: time.Now().Add(visa.Lifetime).Unix()}
+	signed := visa.Visa{
+		Visit: v.ID, Agent: v.Agent, Node: v.Node, User: v.User, Port: v.TCP, UDP: v.UDP,
+		Expires: time.Now().Add(visa.Lifetime).Unix(),
+	}
 	if v.TCP == meshport.SSH { // the agent's SSH, as on the mesh, and not what listens in the workspace
 		signed.Port, signed.Service = 0, meshport.SSH
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// record writes an entry about a workspace, or about what belongs to it, to the audit log, with what links of the log need.
+// record writes an entry about a workspace, or about what belongs to it, to the audit log, with what links of the log
+// need.
 func (s *Service) record(ctx context.Context, q *dbsqlc.Queries, e audit.Entry, w dbsqlc.Workspace) error {
 	actor := httpapi.ActorFrom(ctx)
 	owner := actor.Username
@@ -43,15 +44,18 @@ var auditActions = map[sdk.Transition]audit.Action{
 	sdk.TransitionStart: audit.Start, sdk.TransitionStop: audit.Stop, sdk.TransitionDelete: audit.Delete,
 }
 
-// recordRequest records that a workspace was asked to start, stop or be deleted: by a user, or by a policy. The first start
-// belongs to the workspace's creation.
-func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next, build uuid.UUID) error {
+// recordRequest records that a workspace was asked to start, stop or be deleted: by a user, or by a policy. The first
+// start belongs to the workspace's creation.
+func (s *Service) recordRequest(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next, build uuid.UUID,
+) error {
 	if n.latest.BuildNumber == 0 {
 		return nil
 	}
 	e := audit.Entry{
-		Action: auditActions[n.req.transition], Kind: audit.Workspace, ID: w.ID, BuildReason: string(n.req.reason), Created: build,
-		Fields: map[string]any{"build_number": n.latest.BuildNumber + 1, "build_reason": n.req.reason},
+		Action: auditActions[n.req.transition], Kind: audit.Workspace, ID: w.ID, BuildReason: string(n.req.reason),
+		Created: build,
+		Fields:  map[string]any{"build_number": n.latest.BuildNumber + 1, "build_reason": n.req.reason},
 	}
 	if n.req.state != nil {
 		e.Diff = audit.Diff{}.Secret("state")
@@ -70,10 +74,16 @@ func (s *Service) recordRequest(ctx context.Context, q *dbsqlc.Queries, w dbsqlc
 }
 
 // recordResult records how a build ended.
-func (s *Service) recordResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool) error {
+func (s *Service) recordResult(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool,
+) error {
 	e := audit.Entry{
-		Action: auditActions[sdk.Transition(b.Transition)], Kind: audit.WorkspaceBuild, ID: b.ID, By: audit.ByServer, BuildReason: b.Reason, Status: http.StatusOK,
-		Fields: map[string]any{"build_number": b.BuildNumber, "build_reason": b.Reason, "initiator_id": b.InitiatorID, "result": sdk.JobSucceeded},
+		Action: auditActions[sdk.Transition(b.Transition)], Kind: audit.WorkspaceBuild, ID: b.ID, By: audit.ByServer,
+		BuildReason: b.Reason, Status: http.StatusOK,
+		Fields: map[string]any{
+			"build_number": b.BuildNumber, "build_reason": b.Reason, "initiator_id": b.InitiatorID,
+			"result": sdk.JobSucceeded,
+		},
 	}
 	switch {
 	case canceled:

@@ -15,8 +15,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// listAutofill answers with the values that a user gave the parameters of a template most recently, so that a form can begin with them. It
-// leaves out values that are masked or for one build only, and parameters that the template's active version does not have.
+// listAutofill answers with the values that a user gave the parameters of a template most recently, so that a form can
+// begin with them. It leaves out values that are masked or for one build only, and parameters that the template's
+// active version does not have.
 func (s *Service) listAutofill(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	user, err := s.opts.Users.Target(r, rbac.Read, rbac.User)
@@ -25,7 +26,8 @@ func (s *Service) listAutofill(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, err := uuid.Parse(r.URL.Query().Get("template_id"))
 	if err != nil {
-		return fault.New(fault.Invalid, "The request must name a template.").WithField("template_id", "must be the id of a template")
+		return fault.New(fault.Invalid, "The request must name a template.").
+			WithField("template_id", "must be the id of a template")
 	}
 	t, err := s.opts.DB.GetTemplate(ctx, id)
 	if err != nil {
@@ -37,7 +39,9 @@ func (s *Service) listAutofill(w http.ResponseWriter, r *http.Request) error {
 	if err := actor.May(rbac.Read, rbac.Of(rbac.Workspace, user.ID).In(t.OrganizationID)); err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.ListRecentParameters(ctx, dbsqlc.ListRecentParametersParams{OwnerID: user.ID, TemplateID: t.ID})
+	rows, err := s.opts.DB.ListRecentParameters(ctx, dbsqlc.ListRecentParametersParams{
+		OwnerID: user.ID, TemplateID: t.ID,
+	})
 	if err != nil {
 		return fmt.Errorf("list recent parameters: %w", err)
 	}

@@ -65,9 +65,11 @@ type next struct {
 	asked   []byte // which of the tags the request asked for
 }
 
-// build makes a workspace's next build, with its parameters and its job. The caller's transaction must hold the workspace's
-// row lock.
-func (s *Service) build(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest) (uuid.UUID, error) {
+// build makes a workspace's next build, with its parameters and its job. The caller's transaction must hold the
+// workspace's row lock.
+func (s *Service) build(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, req buildRequest,
+) (uuid.UUID, error) {
 	n, err := s.plan(ctx, q, w, req)
 	if err != nil {
 		return uuid.Nil, err
@@ -89,7 +91,8 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 		}
 		if status := sdk.Transition(latest.Transition).Status(sdk.JobStatus(latest.JobStatus)); !sdk.JobStatus(latest.JobStatus).Ended() {
 			return next{}, fault.New(fault.Conflict, "Another build of the workspace %q is active.", w.Name).
-				WithDetail("Build %d (%s) is %s. Wait until it has finished, or cancel it.", latest.BuildNumber, latest.Transition, status)
+				WithDetail("Build %d (%s) is %s. Wait until it has finished, or cancel it.", latest.BuildNumber,
+					latest.Transition, status)
 		}
 	}
 	if unclaimed(w) && !first && req.transition != sdk.TransitionDelete {
@@ -145,7 +148,9 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 	if err != nil {
 		return next{}, err
 	}
-	return next{req: req, latest: latest, version: version.ID, file: file, values: values, tags: tags, asked: asked}, nil
+	return next{
+		req: req, latest: latest, version: version.ID, file: file, values: values, tags: tags, asked: asked,
+	}, nil
 }
 
 // queue stores a planned build and queues its job.
@@ -160,15 +165,18 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 	}
 	id := uuid.New()
 	job, err := s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
-		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: n.file, Tags: ownerTags(n.tags, w.OwnerID), Priority: req.priority,
+		Kind: string(sdk.JobWorkspaceBuild), Org: w.OrganizationID, Initiator: req.initiator, FileID: n.file,
+		Tags: ownerTags(n.tags, w.OwnerID), Priority: req.priority,
 		Input: buildInput{BuildID: id, Then: req.then, Handover: req.handover},
 	})
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("insert job: %w", err)
 	}
 	if _, err := q.InsertBuild(ctx, dbsqlc.InsertBuildParams{
-		ID: id, WorkspaceID: w.ID, BuildNumber: n.latest.BuildNumber + 1, TemplateVersionID: n.version, JobID: job.ID, Transition: string(req.transition),
-		Reason: string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state, ProvisionerTags: n.asked,
+		ID: id, WorkspaceID: w.ID, BuildNumber: n.latest.BuildNumber + 1, TemplateVersionID: n.version, JobID: job.ID,
+		Transition: string(req.transition),
+		Reason:     string(req.reason), InitiatorID: req.initiator, LogLevel: req.logLevel, State: state,
+		ProvisionerTags:         n.asked,
 		TemplateVersionPresetID: preset, ByOwner: req.byHand, AllowReplacing: req.replacing,
 	}); err != nil {
 		return uuid.Nil, fmt.Errorf("insert build: %w", err)
@@ -196,7 +204,9 @@ func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspa
 }
 
 // chooseVersion returns the version to build with, and its source file.
-func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t dbsqlc.Template, before *uuid.UUID, req buildRequest) (dbsqlc.TemplateVersion, uuid.UUID, error) {
+func chooseVersion(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t dbsqlc.Template, before *uuid.UUID, req buildRequest,
+) (dbsqlc.TemplateVersion, uuid.UUID, error) {
 	starting := req.transition == sdk.TransitionStart
 	id := req.version
 	if id == uuid.Nil {
@@ -208,7 +218,8 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 	}
 	if starting && t.RequireActiveVersion && id != t.ActiveVersionID && !req.anyVersion {
 		return dbsqlc.TemplateVersion{}, uuid.Nil, fault.New(fault.Forbidden, "The template %q allows its active version only.", t.Name).
-			WithDetail("Omit the version, or update the workspace.").WithField("template_version_id", "is not the active version")
+			WithDetail("Omit the version, or update the workspace.").WithField("template_version_id",
+			"is not the active version")
 	}
 	// Owners who lost access to the template keep their workspaces, which start with the version of the previous build.
 	if starting && before != nil && id != *before && !req.anyVersion {
@@ -228,12 +239,16 @@ func chooseVersion(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, t
 }
 
 // resolve finds the values of the version's parameters. latest is the previous build, zero for none.
-func (s *Service) resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version, latest uuid.UUID, req buildRequest) (resolved, error) {
+func (s *Service) resolve(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version, latest uuid.UUID, req buildRequest,
+) (resolved, error) {
 	definitions, err := templates.Definitions(ctx, q, version)
 	if err != nil {
 		return resolved{}, err
 	}
-	from := templates.Values{Given: req.given, Ending: req.transition != sdk.TransitionStart, NewOwner: req.claims, Gone: req.gone}
+	from := templates.Values{
+		Given: req.given, Ending: req.transition != sdk.TransitionStart, NewOwner: req.claims, Gone: req.gone,
+	}
 	var out resolved
 	if latest != uuid.Nil {
 		stored, found, err := s.valuesOf(ctx, q, w.ID, latest, definitions)
@@ -250,7 +265,8 @@ func (s *Service) resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Works
 		}
 		i := slices.IndexFunc(presets, func(p sdk.Preset) bool { return p.ID == req.preset })
 		if i < 0 {
-			return resolved{}, fault.New(fault.Invalid, "The template version has no such preset.").WithField("template_version_preset_id", "does not exist")
+			return resolved{}, fault.New(fault.Invalid, "The template version has no such preset.").
+				WithField("template_version_preset_id", "does not exist")
 		}
 		for _, v := range presets[i].Parameters {
 			from.Preset = append(from.Preset, sdk.ParameterValue(v))
@@ -261,10 +277,10 @@ func (s *Service) resolve(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Works
 	return out, err
 }
 
-// addTags adds the tags that the request asks for to the template's, or else those that the previous build asked for (before
-// is zero for the first build). It returns the requested tags in their stored form. A build can narrow down where its
-// template may run but cannot lead elsewhere: it cannot replace tags of the template, nor the user whom the provisioner
-// serves.
+// addTags adds the tags that the request asks for to the template's, or else those that the previous build asked for
+// (before is zero for the first build). It returns the requested tags in their stored form. A build can narrow down
+// where its template may run but cannot lead elsewhere: it cannot replace tags of the template, nor the user whom the
+// provisioner serves.
 func addTags(ctx context.Context, q *dbsqlc.Queries, tags, given map[string]string, before uuid.UUID) ([]byte, error) {
 	asked := maps.Clone(given)
 	switch {

@@ -23,12 +23,14 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// maxState bounds Terraform's state in a request, in bytes of JSON: 768 MiB of state. Only owners of the deployment send
-// one.
+// maxState bounds Terraform's state in a request, in bytes of JSON: 768 MiB of state. Only owners of the deployment
+// send one.
 const maxState = 1 << 30
 
 // buildRequestOf checks a request and turns it into a build to make.
-func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest) (buildRequest, error) {
+func (s *Service) buildRequestOf(
+	ctx context.Context, actor rbac.Actor, ws dbsqlc.Workspace, req sdk.CreateBuildRequest,
+) (buildRequest, error) {
 	t, err := s.opts.DB.GetTemplate(ctx, ws.TemplateID)
 	if err != nil {
 		return buildRequest{}, fmt.Errorf("read template: %w", err)
@@ -93,7 +95,8 @@ func (s *Service) buildRequestOf(ctx context.Context, actor rbac.Actor, ws dbsql
 		out.state = []byte{}
 	case len(req.ProvisionerState) > 0:
 		if err := actor.May(rbac.Update, object(ws).As(rbac.WorkspaceState)); err != nil {
-			return out, fault.New(fault.Forbidden, "You do not have permission to replace Terraform's state.").WithField("state", "needs the role owner")
+			return out, fault.New(fault.Forbidden, "You do not have permission to replace Terraform's state.").
+				WithField("state", "needs the role owner")
 		}
 		out.state, out.forceState = req.ProvisionerState, req.ForceState
 	}
@@ -197,7 +200,8 @@ func (s *Service) listBuilds(w http.ResponseWriter, r *http.Request) error {
 	if text := r.URL.Query().Get("since"); text != "" {
 		since, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			return fault.New(fault.Invalid, "The query parameter since cannot be %q.", text).WithField("since", "must be an RFC 3339 time")
+			return fault.New(fault.Invalid, "The query parameter since cannot be %q.", text).
+				WithField("since", "must be an RFC 3339 time")
 		}
 		p.Since = &since
 	}
@@ -219,10 +223,13 @@ func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error
 	}
 	n, err := strconv.ParseInt(r.PathValue("buildnumber"), 10, 32)
 	if err != nil {
-		return fault.New(fault.Invalid, "%q is not a build number.", r.PathValue("buildnumber")).WithField("buildnumber", "must be a number")
+		return fault.New(fault.Invalid, "%q is not a build number.", r.PathValue("buildnumber")).
+			WithField("buildnumber", "must be a number")
 	}
 	number := int32(n)
-	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: ws.ID, BuildNumber: &number})
+	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{
+		WorkspaceID: ws.ID, BuildNumber: &number,
+	})
 	if err != nil {
 		return fmt.Errorf("look up build: %w", err)
 	}
@@ -234,7 +241,9 @@ func (s *Service) getBuildByNumber(w http.ResponseWriter, r *http.Request) error
 
 // buildInPath returns the build in the path with its workspace if the actor may perform the action on the resource that
 // belongs to it.
-func (s *Service) buildInPath(r *http.Request, action rbac.Action, resource rbac.Resource) (dbsqlc.GetBuildRow, dbsqlc.Workspace, error) {
+func (s *Service) buildInPath(
+	r *http.Request, action rbac.Action, resource rbac.Resource,
+) (dbsqlc.GetBuildRow, dbsqlc.Workspace, error) {
 	id, err := httpapi.PathUUID(r, "workspacebuild")
 	if err != nil {
 		return dbsqlc.GetBuildRow{}, dbsqlc.Workspace{}, err
@@ -280,7 +289,9 @@ func (s *Service) getBuildParameters(w http.ResponseWriter, r *http.Request) err
 	out := make([]sdk.BuildParameter, len(stored)+len(found))
 	for i, v := range slices.Concat(stored, found) {
 		d := slices.IndexFunc(definitions, func(d templates.Definition) bool { return d.Name == v.Name })
-		out[i] = sdk.BuildParameter{Name: v.Name, Value: v.Value, Masked: d < 0 || definitions[d].Masked(), Computed: v.computed}
+		out[i] = sdk.BuildParameter{
+			Name: v.Name, Value: v.Value, Masked: d < 0 || definitions[d].Masked(), Computed: v.computed,
+		}
 		if out[i].Masked && !own {
 			out[i].Value = ""
 		}
@@ -357,12 +368,15 @@ func (s *Service) putBuildState(w http.ResponseWriter, r *http.Request) error {
 				WithDetail("The next build starts from the state of build %d.", latest.BuildNumber)
 		}
 		if !sdk.JobStatus(latest.JobStatus).Ended() {
-			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).WithDetail("Wait until it has finished, or cancel it.")
+			return fault.New(fault.Conflict, "Build %d of the workspace %q is active.", b.BuildNumber, ws.Name).
+				WithDetail("Wait until it has finished, or cancel it.")
 		}
 		if err := s.checkPushed(r.Context(), q, ws.ID, b.ID, req.State, req.Force); err != nil {
 			return err
 		}
-		if err := q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State)}); err != nil {
+		if err := q.UpdateBuildState(r.Context(), dbsqlc.UpdateBuildStateParams{
+			ID: b.ID, State: s.opts.States.Seal(ws.ID, req.State),
+		}); err != nil {
 			return err
 		}
 		return s.record(r.Context(), q, audit.Entry{ID: b.ID, Diff: audit.Diff{}.Secret("state"), Fields: map[string]any{"build_number": b.BuildNumber}}, ws)
@@ -382,7 +396,9 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 	if err := s.mayCancel(r.Context(), ws); err != nil {
 		return err
 	}
-	entry := audit.Entry{ID: b.ID, Name: ws.Name, Organization: ws.OrganizationID, Fields: map[string]any{"build_number": b.BuildNumber, "workspace_name": ws.Name}}
+	entry := audit.Entry{ID: b.ID, Name: ws.Name, Organization: ws.OrganizationID, Fields: map[string]any{
+		"build_number": b.BuildNumber, "workspace_name": ws.Name,
+	}}
 	if err := s.opts.Jobs.Cancel(r.Context(), b.JobID, entry); err != nil {
 		return err
 	}
@@ -392,7 +408,8 @@ func (s *Service) cancelBuild(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.Response{Message: "The build is being canceled."})
 }
 
-// mayCancel returns a fault if the template does not let its users cancel builds, and the actor may not change the template.
+// mayCancel returns a fault if the template does not let its users cancel builds, and the actor may not change the
+// template.
 func (s *Service) mayCancel(ctx context.Context, ws dbsqlc.Workspace) error {
 	p, err := s.opts.DB.GetTemplatePolicy(ctx, ws.TemplateID)
 	if err != nil {
@@ -406,7 +423,8 @@ func (s *Service) mayCancel(ctx context.Context, ws dbsqlc.Workspace) error {
 		return fmt.Errorf("read template: %w", err)
 	}
 	if !mayChange(httpapi.ActorFrom(ctx), t) {
-		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").WithDetail("Ask a template admin.")
+		return fault.New(fault.Forbidden, "The template does not let users cancel builds.").
+			WithDetail("Ask a template admin.")
 	}
 	return nil
 }

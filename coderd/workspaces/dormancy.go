@@ -47,8 +47,8 @@ func (s *Service) putDormant(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// resolveAutostart reports whether the next automatic start, with the version that it would use, lacks a parameter. Clients ask before
-// they turn on a schedule.
+// resolveAutostart reports whether the next automatic start, with the version that it would use, lacks a parameter.
+// Clients ask before they turn on a schedule.
 func (s *Service) resolveAutostart(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.workspace(r, rbac.Read)
 	if err != nil {
@@ -85,5 +85,6 @@ func (s *Service) autostartMismatch(ctx context.Context, ws dbsqlc.Workspace) (b
 // refuseDormant explains that a dormant workspace must be woken before it can start.
 func refuseDormant(w dbsqlc.Workspace) error {
 	return fault.New(fault.Conflict, "The workspace %q is dormant.", w.Name).
-		WithDetail("Wake it first: coder start %s, or PUT /api/v2/workspaces/%s/dormant with {\"dormant\": false}.", shell.POSIX(w.Name), w.ID)
+		WithDetail("Wake it first: coder start %s, or PUT /api/v2/workspaces/%s/dormant with {\"dormant\": false}.",
+			shell.POSIX(w.Name), w.ID)
 }

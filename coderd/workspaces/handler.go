@@ -28,7 +28,9 @@ var transitions = map[sdk.Transition]provisionerpb.Transition{
 	sdk.TransitionDelete: provisionerpb.Transition_TRANSITION_DELETE,
 }
 
-func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error {
+func (h buildHandler) Offer(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer,
+) error {
 	b, err := q.GetBuildOffer(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
@@ -43,11 +45,14 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 	}
 	build := &provisionerpb.WorkspaceBuild{
 		Transition: transitions[sdk.Transition(b.Transition)], Metadata: metadata, LogLevel: b.LogLevel,
-		Parameters: parameterValues(b.ParameterNames, b.ParameterValues), PreviousParameters: parameterValues(b.PreviousNames, b.PreviousValues),
-		Unknown: b.UnknownResources, Tainted: b.TaintedResources,
+		Parameters:         parameterValues(b.ParameterNames, b.ParameterValues),
+		PreviousParameters: parameterValues(b.PreviousNames, b.PreviousValues),
+		Unknown:            b.UnknownResources, Tainted: b.TaintedResources,
 	}
 	for i, name := range b.VariableNames {
-		build.Variables = append(build.Variables, &provisionerpb.VariableValue{Name: name, Value: b.VariableValues[i], Sensitive: b.VariablesSensitive[i]})
+		build.Variables = append(build.Variables, &provisionerpb.VariableValue{
+			Name: name, Value: b.VariableValues[i], Sensitive: b.VariablesSensitive[i],
+		})
 	}
 	if build.State, err = h.opts.States.Open(b.WorkspaceID, b.State); err != nil {
 		return err
@@ -63,7 +68,9 @@ func (h buildHandler) Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.P
 		return agents.Shutdown(ctx, q, b.WorkspaceID)
 	}
 	if b.HasQuotas && b.OwnerID != sdk.PrebuildsOwnerID {
-		build.Quota, err = readQuota(ctx, q, dbsqlc.GetQuotaParams{OrganizationID: b.OrganizationID, OwnerID: b.OwnerID, ExceptID: b.WorkspaceID})
+		build.Quota, err = readQuota(ctx, q, dbsqlc.GetQuotaParams{
+			OrganizationID: b.OrganizationID, OwnerID: b.OwnerID, ExceptID: b.WorkspaceID,
+		})
 	}
 	return err
 }
@@ -77,7 +84,9 @@ func parameterValues(names, values []string) (out []*provisionerpb.ParameterValu
 }
 
 // consented reports whether the build gets its owner's credentials, and stores and logs that it does not.
-func (h buildHandler) consented(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow) (bool, error) {
+func (h buildHandler) consented(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow,
+) (bool, error) {
 	if b.OwnerID == sdk.PrebuildsOwnerID { // has none
 		return false, nil
 	}
@@ -85,7 +94,9 @@ func (h buildHandler) consented(ctx context.Context, q *dbsqlc.Queries, job dbsq
 	if err != nil || consented != b.CredentialsWithheld { // as it is stored, perhaps by an offer that did not arrive
 		return consented, err
 	}
-	if err := q.SetBuildWithheld(ctx, dbsqlc.SetBuildWithheldParams{ID: b.ID, CredentialsWithheld: !consented}); err != nil {
+	if err := q.SetBuildWithheld(ctx, dbsqlc.SetBuildWithheldParams{
+		ID: b.ID, CredentialsWithheld: !consented,
+	}); err != nil {
 		return false, fmt.Errorf("mark build: %w", err)
 	}
 	if consented {
@@ -94,15 +105,20 @@ func (h buildHandler) consented(ctx context.Context, q *dbsqlc.Queries, job dbsq
 	text := fmt.Sprintf("This build gets no credentials of %[1]s (session token, SSH key, external logins, secrets), because %[1]s has not started a workspace of the template %[2]q themselves, or has revoked that.",
 		b.Username, b.TemplateName)
 	if sdk.Transition(b.Transition) == sdk.TransitionStart {
-		text += fmt.Sprintf(" To give them to the workspaces of this template, %s runs: coder restart %s", b.Username, shell.POSIX(b.WorkspaceName))
+		text += fmt.Sprintf(" To give them to the workspaces of this template, %s runs: coder restart %s", b.Username,
+			shell.POSIX(b.WorkspaceName))
 	}
 	return false, h.opts.Jobs.Warn(ctx, q, job, "Preparing", text)
 }
 
-// metadata returns what the template may read. It contains the owner's credentials only if the owner consents, and the template's source names them.
-func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool) (_ *provisionerpb.Metadata, err error) {
+// metadata returns what the template may read. It contains the owner's credentials only if the owner consents, and the
+// template's source names them.
+func (h buildHandler) metadata(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool,
+) (_ *provisionerpb.Metadata, err error) {
 	m := templates.OwnerMetadata(h.opts.AccessURL, dbsqlc.GetTemplateOwnerFactsRow{
-		ID: b.OwnerID, Username: b.Username, Email: b.Email, Name: b.FullName, LoginType: b.LoginType, Roles: b.Roles, SshPublicKey: b.SshPublicKey,
+		ID: b.OwnerID, Username: b.Username, Email: b.Email, Name: b.FullName, LoginType: b.LoginType, Roles: b.Roles,
+		SshPublicKey: b.SshPublicKey,
 	}, b.Groups)
 	m.WorkspaceId, m.WorkspaceName, m.BuildId = b.WorkspaceID[:], b.WorkspaceName, b.ID[:]
 	m.TemplateId, m.TemplateName, m.TemplateVersion = b.TemplateID[:], b.TemplateName, b.VersionName
@@ -153,16 +169,21 @@ func (h buildHandler) metadata(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.
 	return m, nil
 }
 
-// idToken returns the ID token that the template asks for, or "". Each build gets it, also one that the owner did not begin or consent to: it is
-// the template's, and its build could not delete without it what it has created. It then names no owner.
-func (h buildHandler) idToken(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool) (string, error) {
+// idToken returns the ID token that the template asks for, or "". Each build gets it, also one that the owner did not
+// begin or consent to: it is the template's, and its build could not delete without it what it has created. It then
+// names no owner.
+func (h buildHandler) idToken(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildOfferRow, consented bool,
+) (string, error) {
 	if b.IdentityBuildAudience == "" || h.opts.Identity == nil {
 		return "", nil
 	}
 	of := identity.Build{
-		OrganizationID: b.OrganizationID, Organization: b.OrganizationName, TemplateID: b.TemplateID, Template: b.TemplateName,
-		WorkspaceID: b.WorkspaceID, Workspace: b.WorkspaceName, Number: b.BuildNumber, Transition: sdk.Transition(b.Transition),
-		Audience: b.IdentityBuildAudience,
+		OrganizationID: b.OrganizationID, Organization: b.OrganizationName, TemplateID: b.TemplateID,
+		Template:    b.TemplateName,
+		WorkspaceID: b.WorkspaceID, Workspace: b.WorkspaceName, Number: b.BuildNumber,
+		Transition: sdk.Transition(b.Transition),
+		Audience:   b.IdentityBuildAudience,
 	}
 	if consented {
 		of.Owner = &identity.Owner{ID: b.OwnerID, Name: b.Username, Email: b.Email}
@@ -174,7 +195,9 @@ func (h buildHandler) idToken(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.G
 	return token.Token.Reveal(), nil
 }
 
-func (h buildHandler) Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error {
+func (h buildHandler) Checkpoint(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte,
+) error {
 	b, err := q.GetBuildByJob(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
@@ -192,17 +215,23 @@ func (s *Service) state(ctx context.Context, q *dbsqlc.Queries, workspace, build
 }
 
 // storeState keeps the newest state that is not empty: a job that failed before it had one leaves the stored state.
-func (h buildHandler) storeState(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, state []byte) error {
+func (h buildHandler) storeState(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, state []byte,
+) error {
 	if len(state) == 0 {
 		return nil
 	}
-	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{ID: b.ID, State: h.opts.States.Seal(b.WorkspaceID, state)}); err != nil {
+	if err := q.UpdateBuildState(ctx, dbsqlc.UpdateBuildStateParams{
+		ID: b.ID, State: h.opts.States.Seal(b.WorkspaceID, state),
+	}); err != nil {
 		return fmt.Errorf("store state: %w", err)
 	}
 	return nil
 }
 
-func (h buildHandler) Resources(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, resources []*provisionerpb.Resource) error {
+func (h buildHandler) Resources(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, resources []*provisionerpb.Resource,
+) error {
 	b, err := q.GetBuildByJob(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
@@ -230,11 +259,14 @@ func complete(resources []*provisionerpb.Resource) bool {
 
 func (h buildHandler) batch(b dbsqlc.GetBuildByJobRow, resources []*provisionerpb.Resource, final bool) agents.Batch {
 	return agents.Batch{
-		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber, Resources: resources, Final: final,
+		JobID: b.JobID, Transition: sdk.Transition(b.Transition), WorkspaceID: b.WorkspaceID,
+		BuildNumber: b.BuildNumber, Resources: resources, Final: final,
 	}
 }
 
-func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result) error {
+func (h buildHandler) Finish(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result,
+) error {
 	b, err := q.GetBuildByJob(ctx, job.ID)
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
@@ -310,8 +342,11 @@ func (h buildHandler) Finish(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.
 	if err := h.tellResult(ctx, q, b, w, result.GetCanceled(), succeeded, refused.sentence()); err != nil {
 		return err
 	}
-	if created := built.GetCreated(); succeeded && len(created) > 0 && sdk.Transition(b.Transition) == sdk.TransitionStop {
-		if err := q.UpdateBuildCreated(ctx, dbsqlc.UpdateBuildCreatedParams{ID: b.ID, Created: visible(created)}); err != nil {
+	if created := built.GetCreated(); succeeded && len(created) > 0 &&
+		sdk.Transition(b.Transition) == sdk.TransitionStop {
+		if err := q.UpdateBuildCreated(ctx, dbsqlc.UpdateBuildCreatedParams{
+			ID: b.ID, Created: visible(created),
+		}); err != nil {
 			return fmt.Errorf("store what the stop created: %w", err)
 		}
 	}

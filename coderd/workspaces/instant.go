@@ -17,23 +17,30 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// An instant claim gives a prebuilt workspace's agents to its new owner in the transaction of the claim, before a provisioner has seen the claim's
-// build. The build of the prebuilt workspace has told what the agents get (provisionerpb.ClaimPlan); the build of the claim follows and confirms it.
+// An instant claim gives a prebuilt workspace's agents to its new owner in the transaction of the claim, before a
+// provisioner has seen the claim's build. The build of the prebuilt workspace has told what the agents get
+// (provisionerpb.ClaimPlan); the build of the claim follows and confirms it.
 //
 //	claim's transaction:  owner, name, build, agents of that build, awaited_build
 //	agent:                fetches its manifest, and says which it has; only then may its owner connect
 //	claim's build:        runs as any other; its result replaces what the plan said
 //
-// Whatever happens to servers, the agents are either the pool's, which no user reaches, or entirely the new owner's. If the claim's build fails, is
-// canceled or is lost with its provisioner, the workspace has failed, and its agents lose their tokens as after any start that fails.
+// Whatever happens to servers, the agents are either the pool's, which no user reaches, or entirely the new owner's. If
+// the claim's build fails, is canceled or is lost with its provisioner, the workspace has failed, and its agents lose
+// their tokens as after any start that fails.
 
-// giveAgents makes the workspace's agents await the claim's build, and gives them to the new owner if a plan of the claim says how.
-func (s *Service) giveAgents(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, build uuid.UUID, planned []byte) error {
+// giveAgents makes the workspace's agents await the claim's build, and gives them to the new owner if a plan of the
+// claim says how.
+func (s *Service) giveAgents(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, build uuid.UUID, planned []byte,
+) error {
 	b, err := q.GetBuild(ctx, build)
 	if err != nil {
 		return fmt.Errorf("read build: %w", err)
 	}
-	if err := q.AwaitManifests(ctx, dbsqlc.AwaitManifestsParams{WorkspaceID: &w.ID, BuildNumber: b.BuildNumber}); err != nil {
+	if err := q.AwaitManifests(ctx, dbsqlc.AwaitManifestsParams{
+		WorkspaceID: &w.ID, BuildNumber: b.BuildNumber,
+	}); err != nil {
 		return fmt.Errorf("await manifests: %w", err)
 	}
 	if len(planned) == 0 {
@@ -56,7 +63,8 @@ func (s *Service) giveAgents(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Wo
 		return nil // only the build can tell
 	}
 	if _, err := agents.Store(ctx, q, agents.Batch{
-		JobID: b.JobID, Transition: sdk.TransitionStart, WorkspaceID: w.ID, BuildNumber: b.BuildNumber, Resources: plan.GetResources(), Planned: true,
+		JobID: b.JobID, Transition: sdk.TransitionStart, WorkspaceID: w.ID, BuildNumber: b.BuildNumber,
+		Resources: plan.GetResources(), Planned: true,
 	}); err != nil {
 		return fmt.Errorf("give agents to their owner: %w", err)
 	}
@@ -116,8 +124,11 @@ const (
 	maxClaimWait  = 1000
 )
 
-// storePrebuilt records how the first build of a prebuilt workspace ended, with its plan of the claim or why there is none.
-func (s *Service) storePrebuilt(ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, built *provisionerpb.BuildResult, succeeded bool) error {
+// storePrebuilt records how the first build of a prebuilt workspace ended, with its plan of the claim or why there is
+// none.
+func (s *Service) storePrebuilt(
+	ctx context.Context, q *dbsqlc.Queries, workspace uuid.UUID, built *provisionerpb.BuildResult, succeeded bool,
+) error {
 	p := dbsqlc.SetPrebuiltResultParams{WorkspaceID: workspace, Succeeded: succeeded}
 	if plan := built.GetClaimPlan(); succeeded && plan != nil {
 		planned, err := proto.Marshal(plan)

@@ -18,8 +18,9 @@ import (
 // automatic are the reasons of builds that policy makes.
 var automatic = []sdk.BuildReason{sdk.ReasonAutostart, sdk.ReasonAutostop, sdk.ReasonDormancy, sdk.ReasonAutoDelete}
 
-// tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by others, and
-// the administrators of a template whose build failed or, if they asked for it, whose workspace was updated. cause is a sentence on the failure; it may be empty.
+// tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by
+// others, and the administrators of a template whose build failed or, if they asked for it, whose workspace was
+// updated. cause is a sentence on the failure; it may be empty.
 func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool, cause string) error {
 	if unclaimed(w) {
 		return nil // it has no user, and a template's page shows failures
@@ -80,8 +81,12 @@ func (s *Service) tellCreated(ctx context.Context, q *dbsqlc.Queries, id uuid.UU
 	}
 	by, name := notifications.Initiator(ctx)
 	e := notifications.Event{
-		Template: notifications.WorkspaceCreated, Except: []uuid.UUID{by}, Targets: []uuid.UUID{id, news.TemplateID, news.OrganizationID},
-		Labels: map[string]string{"workspace": news.Name, "owner": news.OwnerName, "initiator": name, "template": news.TemplateName, "version": news.VersionName},
+		Template: notifications.WorkspaceCreated, Except: []uuid.UUID{by},
+		Targets: []uuid.UUID{id, news.TemplateID, news.OrganizationID},
+		Labels: map[string]string{
+			"workspace": news.Name, "owner": news.OwnerName, "initiator": name, "template": news.TemplateName,
+			"version": news.VersionName,
+		},
 	}
 	tellTemplateAdmins(&e, news.OrganizationID)
 	return s.opts.Notifications.Record(ctx, q, e)
@@ -104,7 +109,8 @@ func (s *Service) tellShared(ctx context.Context, q *dbsqlc.Queries, before, aft
 	}
 	by, name := notifications.Initiator(ctx)
 	return s.opts.Notifications.Record(ctx, q, notifications.Event{
-		Template: notifications.WorkspaceShared, To: added, Except: []uuid.UUID{by}, Targets: []uuid.UUID{after.ID, after.TemplateID},
-		Labels: map[string]string{"workspace": after.Name, "owner": owner, "initiator": name},
+		Template: notifications.WorkspaceShared, To: added, Except: []uuid.UUID{by},
+		Targets: []uuid.UUID{after.ID, after.TemplateID},
+		Labels:  map[string]string{"workspace": after.Name, "owner": owner, "initiator": name},
 	})
 }

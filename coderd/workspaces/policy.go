@@ -19,8 +19,10 @@ func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecon
 // rules returns a template's policy as package policy knows it.
 func rules(defaultTTL int64, p dbsqlc.TemplatePolicy) policy.Template {
 	return policy.Template{
-		DefaultTTL: time.Duration(defaultTTL) * time.Second, MaxLifetime: millis(p.MaxTtlMs), Notify: millis(p.NotifyMs), FailureTTL: millis(p.FailureTtlMs),
-		Dormant: millis(p.DormantMs), Delete: millis(p.DeleteMs), AutostartDays: policy.Days(p.AutostartDays), AutostopDays: policy.Days(p.AutostopDays),
+		DefaultTTL: time.Duration(defaultTTL) * time.Second, MaxLifetime: millis(p.MaxTtlMs),
+		Notify: millis(p.NotifyMs), FailureTTL: millis(p.FailureTtlMs),
+		Dormant: millis(p.DormantMs), Delete: millis(p.DeleteMs), AutostartDays: policy.Days(p.AutostartDays),
+		AutostopDays:  policy.Days(p.AutostopDays),
 		AutostopWeeks: int(p.AutostopWeeks), AllowAutostart: p.AllowAutostart, AllowAutostop: p.AllowAutostop,
 	}
 }
@@ -31,12 +33,18 @@ func (s *Service) facts(row dbsqlc.ListPolicyFactsRow) policy.Facts {
 		Template: rules(row.DefaultTtlSeconds, row.TemplatePolicy),
 		Quiet:    s.opts.QuietHours,
 		Workspace: policy.Workspace{
-			LastUsed: row.LastUsedAt, DormantAt: row.DormantAt, OwnerSuspended: row.OwnerSuspended, RetryAt: row.RetryAt,
+			LastUsed: row.LastUsedAt, DormantAt: row.DormantAt, OwnerSuspended: row.OwnerSuspended,
+			RetryAt: row.RetryAt,
 		},
 		Build: policy.Build{
-			Transition: sdk.Transition(row.Transition), Reason: sdk.BuildReason(row.Reason), Status: sdk.JobStatus(row.LatestStatus),
-			Deadline: row.Deadline, RulesAt: row.BoundedAt, Extensions: int(row.Extensions), Bumped: row.BumpedAt != nil, ExtendedAt: row.ExtendedAt, StartsSince: row.StartsSince,
-			Bounds: policy.Bounds{TTL: millis(row.TtlMs), TTLFrom: policy.TTLSource(row.TtlFrom), Max: row.MaxDeadline, MaxFrom: policy.MaxSource(row.MaxFrom)},
+			Transition: sdk.Transition(row.Transition), Reason: sdk.BuildReason(row.Reason),
+			Status:   sdk.JobStatus(row.LatestStatus),
+			Deadline: row.Deadline, RulesAt: row.BoundedAt, Extensions: int(row.Extensions),
+			Bumped: row.BumpedAt != nil, ExtendedAt: row.ExtendedAt, StartsSince: row.StartsSince,
+			Bounds: policy.Bounds{
+				TTL: millis(row.TtlMs), TTLFrom: policy.TTLSource(row.TtlFrom), Max: row.MaxDeadline,
+				MaxFrom: policy.MaxSource(row.MaxFrom),
+			},
 		},
 		RulesAt: row.BoundsChangedAt,
 	}
@@ -58,7 +66,9 @@ func (s *Service) facts(row dbsqlc.ListPolicyFactsRow) policy.Facts {
 }
 
 // factsOf reads the facts of one workspace.
-func (s *Service) factsOf(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (dbsqlc.ListPolicyFactsRow, policy.Facts, error) {
+func (s *Service) factsOf(
+	ctx context.Context, q *dbsqlc.Queries, id uuid.UUID,
+) (dbsqlc.ListPolicyFactsRow, policy.Facts, error) {
 	rows, err := q.ListPolicyFacts(ctx, []uuid.UUID{id})
 	if err != nil {
 		return dbsqlc.ListPolicyFactsRow{}, policy.Facts{}, fmt.Errorf("read policy: %w", err)
@@ -70,9 +80,12 @@ func (s *Service) factsOf(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) 
 }
 
 // storeBounds writes a running build's bounds and deadline.
-func storeBounds(ctx context.Context, q *dbsqlc.Queries, build uuid.UUID, f policy.Facts, b policy.Bounds, deadline *time.Time) error {
+func storeBounds(
+	ctx context.Context, q *dbsqlc.Queries, build uuid.UUID, f policy.Facts, b policy.Bounds, deadline *time.Time,
+) error {
 	if err := q.SetBuildBounds(ctx, dbsqlc.SetBuildBoundsParams{
-		ID: build, Deadline: deadline, MaxDeadline: b.Max, TtlMs: b.TTL.Milliseconds(), TtlFrom: string(b.TTLFrom), MaxFrom: string(b.MaxFrom), BoundedAt: &f.RulesAt,
+		ID: build, Deadline: deadline, MaxDeadline: b.Max, TtlMs: b.TTL.Milliseconds(), TtlFrom: string(b.TTLFrom),
+		MaxFrom: string(b.MaxFrom), BoundedAt: &f.RulesAt,
 	}); err != nil {
 		return fmt.Errorf("store deadline: %w", err)
 	}
@@ -88,7 +101,8 @@ func checkAutostart(p dbsqlc.TemplatePolicy, schedule string) error {
 		return err
 	}
 	if !p.AllowAutostart {
-		return fault.New(fault.Invalid, "The template does not allow autostart.").WithField("schedule", "cannot be set for workspaces of this template")
+		return fault.New(fault.Invalid, "The template does not allow autostart.").
+			WithField("schedule", "cannot be set for workspaces of this template")
 	}
 	return nil
 }
@@ -96,7 +110,8 @@ func checkAutostart(p dbsqlc.TemplatePolicy, schedule string) error {
 // checkTTL refuses a time to live that the template does not allow. seconds is nil for none.
 func checkTTL(defaultTTL int64, p dbsqlc.TemplatePolicy, seconds *int64) error {
 	refuse := func(detail string) error {
-		return fault.New(fault.Invalid, "The template does not allow this autostop duration.").WithField("ttl_ms", detail)
+		return fault.New(fault.Invalid, "The template does not allow this autostop duration.").
+			WithField("ttl_ms", detail)
 	}
 	own := int64(0)
 	if seconds != nil {

@@ -30,7 +30,8 @@ func refusePrebuilt(w dbsqlc.Workspace) error {
 		WithDetail("It can only be deleted. The server then creates another one, as long as the template's preset asks for it.")
 }
 
-// reconcile creates and deletes prebuilt workspaces until each template has those that its presets ask for. Several servers may call it at once.
+// reconcile creates and deletes prebuilt workspaces until each template has those that its presets ask for. Several
+// servers may call it at once.
 func (s *Service) reconcile(ctx context.Context, now time.Time) error {
 	settings, err := storedPrebuilds(ctx, s.opts.DB.Queries)
 	if err != nil || settings.ReconciliationPaused {
@@ -117,7 +118,9 @@ func (s *Service) reconcileTemplate(ctx context.Context, id uuid.UUID, since, no
 		}
 		for _, r := range refused {
 			s.log.WarnContext(ctx, "cannot create prebuilt workspace", "template", t.ID, "err", r.err)
-			if err := q.SetPrebuildProblem(ctx, dbsqlc.SetPrebuildProblemParams{ID: r.preset, Problem: database.Text(r.err.Error()), At: now}); err != nil {
+			if err := q.SetPrebuildProblem(ctx, dbsqlc.SetPrebuildProblemParams{
+				ID: r.preset, Problem: database.Text(r.err.Error()), At: now,
+			}); err != nil {
 				return fmt.Errorf("store problem: %w", err)
 			}
 		}
@@ -127,7 +130,9 @@ func (s *Service) reconcileTemplate(ctx context.Context, id uuid.UUID, since, no
 }
 
 // poolOf returns what policy decides about. Problems from before the administrator resumed do not count.
-func poolOf(stored []byte, failures int64, failedAt time.Time, problemAt *time.Time, since time.Time) (*policy.Pool, error) {
+func poolOf(
+	stored []byte, failures int64, failedAt time.Time, problemAt *time.Time, since time.Time,
+) (*policy.Pool, error) {
 	p := &policy.Pool{Failures: int(failures), FailedAt: failedAt}
 	if err := json.Unmarshal(stored, &p.Prebuilds); err != nil {
 		return nil, fmt.Errorf("decode prebuilds of a preset: %w", err)
@@ -142,7 +147,8 @@ func prebuiltOf(rows []dbsqlc.ListPrebuiltRow) []policy.Prebuilt {
 	out := make([]policy.Prebuilt, len(rows))
 	for i, row := range rows {
 		out[i] = policy.Prebuilt{
-			CreatedAt: row.CreatedAt, Transition: sdk.Transition(row.Transition), Status: sdk.JobStatus(row.Status), Ready: row.Ready, RetryAt: row.RetryAt,
+			CreatedAt: row.CreatedAt, Transition: sdk.Transition(row.Transition), Status: sdk.JobStatus(row.Status),
+			Ready: row.Ready, RetryAt: row.RetryAt,
 		}
 	}
 	return out
@@ -168,14 +174,20 @@ func (s *Service) deletePrebuilt(ctx context.Context, q *dbsqlc.Queries, id uuid
 	return nil
 }
 
-// createPrebuilt queues a new prebuilt workspace. refused is why the template does not allow it; nothing is written then.
-func (s *Service) createPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID) (refused, err error) {
-	w := dbsqlc.Workspace{ID: uuid.New(), OrganizationID: t.OrganizationID, OwnerID: sdk.PrebuildsOwnerID, TemplateID: t.ID}
+// createPrebuilt queues a new prebuilt workspace. refused is why the template does not allow it; nothing is written
+// then.
+func (s *Service) createPrebuilt(
+	ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID,
+) (refused, err error) {
+	w := dbsqlc.Workspace{
+		ID: uuid.New(), OrganizationID: t.OrganizationID, OwnerID: sdk.PrebuildsOwnerID, TemplateID: t.ID,
+	}
 	n, err := s.plan(ctx, q, w, buildRequest{
 		transition: sdk.TransitionStart, version: t.ActiveVersionID, preset: preset, initiator: sdk.PrebuildsOwnerID, reason: sdk.ReasonInitiator, priority: priorityAutomatic,
 	})
 	if err == nil && strings.EqualFold(n.tags["scope"], "user") {
-		err = fault.New(fault.Invalid, "The template's builds run on provisioners of the workspace's owner, and a prebuilt workspace has none.")
+		err = fault.New(fault.Invalid,
+			"The template's builds run on provisioners of the workspace's owner, and a prebuilt workspace has none.")
 	}
 	if err != nil {
 		if fault.CodeOf(err) == fault.Internal {
@@ -184,7 +196,8 @@ func (s *Service) createPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsql
 		return err, nil
 	}
 	made, err := q.InsertWorkspace(ctx, dbsqlc.InsertWorkspaceParams{
-		ID: w.ID, OrganizationID: w.OrganizationID, OwnerID: w.OwnerID, TemplateID: t.ID, Name: "prebuild-" + strings.ToLower(rand.Text()[:10]), AutomaticUpdates: string(sdk.UpdatesNever),
+		ID: w.ID, OrganizationID: w.OrganizationID, OwnerID: w.OwnerID, TemplateID: t.ID,
+		Name: "prebuild-" + strings.ToLower(rand.Text()[:10]), AutomaticUpdates: string(sdk.UpdatesNever),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("insert prebuilt workspace: %w", err)
@@ -204,9 +217,9 @@ func (s *Service) createPrebuilt(ctx context.Context, q *dbsqlc.Queries, t dbsql
 	return nil, q.SetPrebuildProblem(ctx, dbsqlc.SetPrebuildProblemParams{ID: preset})
 }
 
-// claim gives the user a prebuilt workspace if there is one that is exactly what they ask for, and returns its id, or uuid.Nil. A request without a
-// preset gets one of any preset whose values it names. p is the workspace that would be created instead. Two requests never get the same one: each skips
-// what another transaction has locked.
+// claim gives the user a prebuilt workspace if there is one that is exactly what they ask for, and returns its id, or
+// uuid.Nil. A request without a preset gets one of any preset whose values it names. p is the workspace that would be
+// created instead. Two requests never get the same one: each skips what another transaction has locked.
 func (s *Service) claim(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, t dbsqlc.Template, p dbsqlc.InsertWorkspaceParams, req sdk.CreateWorkspaceRequest) (uuid.UUID, error) {
 	preset := req.TemplateVersionPresetID
 	if len(req.ProvisionerTags) > 0 || req.TemplateVersionID != uuid.Nil && req.TemplateVersionID != t.ActiveVersionID {
@@ -243,7 +256,9 @@ func (s *Service) claimFrom(
 		return uuid.Nil, err
 	}
 	pool.InvalidatedAt = row.PrebuildsInvalidatedAt
-	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{PresetID: row.ID, VersionID: t.ActiveVersionID, CreatedAfter: pool.GoodAfter(s.opts.Now())})
+	before, err := q.TakePrebuilt(ctx, dbsqlc.TakePrebuiltParams{
+		PresetID: row.ID, VersionID: t.ActiveVersionID, CreatedAfter: pool.GoodAfter(s.opts.Now()),
+	})
 	if database.IsNotFound(err) {
 		return uuid.Nil, nil
 	}
@@ -254,7 +269,8 @@ func (s *Service) claimFrom(
 		return uuid.Nil, err // creating it says what is wrong
 	}
 	w, err := q.ClaimPrebuilt(ctx, dbsqlc.ClaimPrebuiltParams{
-		ID: before.ID, OwnerID: p.OwnerID, Name: p.Name, AutostartSchedule: p.AutostartSchedule, TtlSeconds: p.TtlSeconds, AutomaticUpdates: p.AutomaticUpdates,
+		ID: before.ID, OwnerID: p.OwnerID, Name: p.Name, AutostartSchedule: p.AutostartSchedule,
+		TtlSeconds: p.TtlSeconds, AutomaticUpdates: p.AutomaticUpdates,
 	})
 	if err != nil {
 		return uuid.Nil, err
@@ -278,8 +294,8 @@ func (s *Service) claimFrom(
 	return w.ID, s.giveAgents(ctx, q, w, build, planned)
 }
 
-// asPrebuilt reports whether a request's values make a workspace that equals a preset's prebuilt ones, and returns them as those spell them: the
-// template must not see another text for the same number.
+// asPrebuilt reports whether a request's values make a workspace that equals a preset's prebuilt ones, and returns them
+// as those spell them: the template must not see another text for the same number.
 func (s *Service) asPrebuilt(
 	ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template, preset uuid.UUID, req sdk.CreateWorkspaceRequest,
 ) (same bool, given []sdk.ParameterValue, err error) {
@@ -287,12 +303,15 @@ func (s *Service) asPrebuilt(
 	if err != nil {
 		return false, nil, err
 	}
-	prebuilt, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil, buildRequest{transition: sdk.TransitionStart, preset: preset})
+	prebuilt, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil,
+		buildRequest{transition: sdk.TransitionStart, preset: preset})
 	if err != nil {
 		return false, nil, onlyInternal(err) // there are none; the request's own values may be complete
 	}
 	wanted, err := s.resolve(ctx, q, dbsqlc.Workspace{}, t.ActiveVersionID, uuid.Nil,
-		buildRequest{transition: sdk.TransitionStart, preset: req.TemplateVersionPresetID, given: req.RichParameterValues})
+		buildRequest{
+			transition: sdk.TransitionStart, preset: req.TemplateVersionPresetID, given: req.RichParameterValues,
+		})
 	if err != nil {
 		return false, nil, onlyInternal(err) // creating it says what is wrong
 	}
@@ -308,11 +327,15 @@ func onlyInternal(err error) error {
 }
 
 // fitsQuota reports whether the new owner may have what a prebuilt workspace costs.
-func fitsQuota(ctx context.Context, q *dbsqlc.Queries, prebuilt uuid.UUID, p dbsqlc.InsertWorkspaceParams) (bool, error) {
+func fitsQuota(
+	ctx context.Context, q *dbsqlc.Queries, prebuilt uuid.UUID, p dbsqlc.InsertWorkspaceParams,
+) (bool, error) {
 	last, err := q.GetLatestStartCost(ctx, prebuilt)
 	if err != nil {
 		return false, fmt.Errorf("read cost of prebuilt workspace: %w", err)
 	}
-	over, err := overQuota(ctx, q, dbsqlc.Workspace{ID: prebuilt, OrganizationID: p.OrganizationID, OwnerID: p.OwnerID}, int64(last.DailyCost))
+	over, err := overQuota(ctx, q, dbsqlc.Workspace{
+		ID: prebuilt, OrganizationID: p.OrganizationID, OwnerID: p.OwnerID,
+	}, int64(last.DailyCost))
 	return over == "", err
 }

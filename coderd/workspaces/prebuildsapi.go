@@ -21,7 +21,8 @@ import (
 // prebuildsSetting is the key of the stored settings.
 const prebuildsSetting = "prebuilds"
 
-// prebuildsSettings are stored. Failures from before ResumedAt do not count: an administrator who resumes wants to try again.
+// prebuildsSettings are stored. Failures from before ResumedAt do not count: an administrator who resumes wants to try
+// again.
 type prebuildsSettings struct {
 	sdk.PrebuildsSettings
 	ResumedAt time.Time `json:"resumed_at"`
@@ -77,7 +78,8 @@ func (s *Service) putPrebuilds(w http.ResponseWriter, r *http.Request) error {
 		if err := q.UpdateSetting(ctx, dbsqlc.UpdateSettingParams{Key: prebuildsSetting, Value: text}); err != nil {
 			return err
 		}
-		return audit.Record(ctx, q, audit.Entry{Name: "prebuilds", Diff: audit.Diff{}.Field("reconciliation_paused", before.ReconciliationPaused, req.ReconciliationPaused)})
+		return audit.Record(ctx, q, audit.Entry{Name: "prebuilds", Diff: audit.Diff{}.Field("reconciliation_paused",
+			before.ReconciliationPaused, req.ReconciliationPaused)})
 	})
 	if err != nil {
 		return fmt.Errorf("store settings of prebuilt workspaces: %w", err)
@@ -122,7 +124,8 @@ func (s *Service) invalidatePrebuilds(w http.ResponseWriter, r *http.Request) er
 			})
 		}
 		return audit.Record(ctx, q, audit.Entry{
-			ID: t.ID, Name: t.Name, Organization: t.OrganizationID, Fields: map[string]any{"invalidated_prebuilds": len(rows)},
+			ID: t.ID, Name: t.Name, Organization: t.OrganizationID,
+			Fields: map[string]any{"invalidated_prebuilds": len(rows)},
 		})
 	})
 	if err != nil {
@@ -143,7 +146,9 @@ func (s *Service) templatePrebuilds(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	rows, err := s.opts.DB.CountPrebuilds(ctx, dbsqlc.CountPrebuildsParams{TemplateID: &t.ID, Since: settings.ResumedAt})
+	rows, err := s.opts.DB.CountPrebuilds(ctx, dbsqlc.CountPrebuildsParams{
+		TemplateID: &t.ID, Since: settings.ResumedAt,
+	})
 	if err != nil {
 		return fmt.Errorf("count prebuilt workspaces: %w", err)
 	}
@@ -154,7 +159,8 @@ func (s *Service) templatePrebuilds(w http.ResponseWriter, r *http.Request) erro
 			return err
 		}
 		shown := sdk.TemplatePrebuilds{
-			PresetID: row.PresetID, PresetName: row.PresetName, Desired: pool.Desired(now), Running: int(row.Running), Eligible: int(row.Eligible),
+			PresetID: row.PresetID, PresetName: row.PresetName, Desired: pool.Desired(now), Running: int(row.Running),
+			Eligible:    int(row.Eligible),
 			Explanation: pool.Explain(row.PrebuildProblem, now), ClaimWaits: append([]string{}, row.ClaimWaits...),
 		}
 		switch {

@@ -10,12 +10,15 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// checkPushed returns a fault if a state that a user gives cannot be used, or, unless forced, does not follow from the state of a
-// workspace's latest build.
-func (s *Service) checkPushed(ctx context.Context, q *dbsqlc.Queries, workspace, latest uuid.UUID, state []byte, forced bool) error {
+// checkPushed returns a fault if a state that a user gives cannot be used, or, unless forced, does not follow from the
+// state of a workspace's latest build.
+func (s *Service) checkPushed(
+	ctx context.Context, q *dbsqlc.Queries, workspace, latest uuid.UUID, state []byte, forced bool,
+) error {
 	given, err := statefile.Read(state)
 	if err != nil {
-		return fault.New(fault.Invalid, "This is not a Terraform state: %w.", err).WithField("state", "must be a state file of version 4").
+		return fault.New(fault.Invalid, "This is not a Terraform state: %w.", err).
+			WithField("state", "must be a state file of version 4").
 			WithDetail("Give a file from coder state pull, or choose a state of an earlier build: coder state restore.")
 	}
 	if forced || latest == uuid.Nil {

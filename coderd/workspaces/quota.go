@@ -20,13 +20,15 @@ import (
 // noBudget is the budget of users in an organization without quotas.
 const noBudget = -1
 
-// overQuota returns a sentence if a build that needs cost credits a day exceeds what the owner of the workspace may use, otherwise "". Until
-// the transaction ends, no other build of the owner is judged.
+// overQuota returns a sentence if a build that needs cost credits a day exceeds what the owner of the workspace may
+// use, otherwise "". Until the transaction ends, no other build of the owner is judged.
 func overQuota(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, cost int64) (string, error) {
 	if cost <= 0 {
 		return "", nil
 	}
-	if err := q.LockQuota(ctx, dbsqlc.LockQuotaParams{OrganizationID: w.OrganizationID, OwnerID: w.OwnerID}); err != nil {
+	if err := q.LockQuota(ctx, dbsqlc.LockQuotaParams{
+		OrganizationID: w.OrganizationID, OwnerID: w.OwnerID,
+	}); err != nil {
 		return "", fmt.Errorf("lock quota: %w", err)
 	}
 	quota, err := quotaFor(ctx, q, w)
@@ -49,7 +51,9 @@ func quotaFor(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace) (*prov
 	if !limited { // costs are summed up only where they matter
 		return nil, nil
 	}
-	return readQuota(ctx, q, dbsqlc.GetQuotaParams{OrganizationID: w.OrganizationID, OwnerID: w.OwnerID, ExceptID: w.ID})
+	return readQuota(ctx, q, dbsqlc.GetQuotaParams{
+		OrganizationID: w.OrganizationID, OwnerID: w.OwnerID, ExceptID: w.ID,
+	})
 }
 
 func readQuota(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.GetQuotaParams) (*provisionerpb.Quota, error) {
@@ -60,7 +64,8 @@ func readQuota(ctx context.Context, q *dbsqlc.Queries, p dbsqlc.GetQuotaParams) 
 	return &provisionerpb.Quota{Used: quota.Used, Allowance: quota.Allowance}, nil
 }
 
-// affordable returns a fault if the cost of a start is known before it runs, and exceeds the quota: nothing changes since the last start.
+// affordable returns a fault if the cost of a start is known before it runs, and exceeds the quota: nothing changes
+// since the last start.
 func affordable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, version uuid.UUID, req buildRequest) error {
 	if req.transition != sdk.TransitionStart || len(req.given) > 0 || req.preset != uuid.Nil {
 		return nil
@@ -79,10 +84,12 @@ func affordable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, vers
 	if err != nil || over == "" {
 		return err
 	}
-	return fault.New(fault.Conflict, "%s", over).WithDetail("Stop or delete another workspace, or ask an administrator for a higher quota.")
+	return fault.New(fault.Conflict, "%s", over).
+		WithDetail("Stop or delete another workspace, or ask an administrator for a higher quota.")
 }
 
-// getQuota serves what a user's workspaces in an organization cost, and may cost. The user and those who may see the account read it.
+// getQuota serves what a user's workspaces in an organization cost, and may cost. The user and those who may see the
+// account read it.
 func (s *Service) getQuota(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	org, err := lookup.Organization(r, s.opts.DB.Queries, actor)

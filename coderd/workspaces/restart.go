@@ -42,7 +42,8 @@ type startAgain struct {
 
 func (r buildRequest) again() *startAgain {
 	return &startAgain{
-		Version: r.version, Preset: r.preset, Given: r.given, Gone: r.gone, Initiator: r.initiator, Reason: r.reason, LogLevel: r.logLevel, Tags: r.tags, AnyVersion: r.anyVersion,
+		Version: r.version, Preset: r.preset, Given: r.given, Gone: r.gone, Initiator: r.initiator, Reason: r.reason,
+		LogLevel: r.logLevel, Tags: r.tags, AnyVersion: r.anyVersion,
 		Replacing: r.replacing,
 	}
 }
@@ -54,8 +55,9 @@ func (a startAgain) request() buildRequest {
 	}
 }
 
-// restart stops a workspace and starts it again once the stop has succeeded. It checks the start first: a refused request
-// leaves the workspace as it is. It answers with the build that runs now: the stop, or the start of a stopped workspace.
+// restart stops a workspace and starts it again once the stop has succeeded. It checks the start first: a refused
+// request leaves the workspace as it is. It answers with the build that runs now: the stop, or the start of a stopped
+// workspace.
 func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 	ws, err := s.buildable(r)
 	if err != nil {
@@ -73,11 +75,13 @@ func (s *Service) restart(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Transition != "" && req.Transition != sdk.TransitionStart {
-		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("transition", "must be start or empty")
+		return fault.New(fault.Invalid, "The restart request is invalid.").
+			WithField("transition", "must be start or empty")
 	}
 	req.Transition = sdk.TransitionStart
 	if len(req.ProvisionerState) > 0 {
-		return fault.New(fault.Invalid, "The restart request is invalid.").WithField("state", "cannot be given with a restart")
+		return fault.New(fault.Invalid, "The restart request is invalid.").
+			WithField("state", "cannot be given with a restart")
 	}
 	start, err := s.buildRequestOf(r.Context(), actor, ws, req)
 	if err != nil {
@@ -108,7 +112,9 @@ func stopped(b dbsqlc.GetLatestBuildRow) bool {
 }
 
 // stoppedFor does what a workspace was stopped for.
-func (s *Service) stoppedFor(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, job dbsqlc.ProvisionerJob) error {
+func (s *Service) stoppedFor(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, job dbsqlc.ProvisionerJob,
+) error {
 	var in buildInput
 	if err := json.Unmarshal(job.Input, &in); err != nil {
 		return fmt.Errorf("decode job input: %w", err)

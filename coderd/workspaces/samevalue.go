@@ -12,8 +12,8 @@ import (
 // maxNumber is the longest text that is compared as a number.
 const maxNumber = 64
 
-// sameValue reports whether two texts are the same value of a parameter: numbers of one amount, and lists of the same elements. The order of the elements
-// counts unless users pick them from options or enter them as tags.
+// sameValue reports whether two texts are the same value of a parameter: numbers of one amount, and lists of the same
+// elements. The order of the elements counts unless users pick them from options or enter them as tags.
 func sameValue(d templates.Definition, a, b string) bool {
 	if a == b {
 		return true

@@ -37,8 +37,8 @@ type Announcement struct {
 	WorkspaceName                   string
 }
 
-// Announcer carries announcements to users. It runs in the transaction that records the announcement or the action, so it must write with q
-// or not at all. If it returns an error, the transaction is rolled back and tried again later.
+// Announcer carries announcements to users. It runs in the transaction that records the announcement or the action, so
+// it must write with q or not at all. If it returns an error, the transaction is rolled back and tried again later.
 type Announcer interface {
 	Announce(ctx context.Context, q *dbsqlc.Queries, a Announcement) error
 }
@@ -75,9 +75,9 @@ func (s *Service) Stop() {
 	}
 }
 
-// RunSchedule does what is due at the given time. Several servers may call it at once: each workspace is claimed by its row. Those that
-// wait longest come first. A workspace whose action fails is postponed, later each time, so that it does not keep others waiting. Prebuilt
-// workspaces come last.
+// RunSchedule does what is due at the given time. Several servers may call it at once: each workspace is claimed by its
+// row. Those that wait longest come first. A workspace whose action fails is postponed, later each time, so that it
+// does not keep others waiting. Prebuilt workspaces come last.
 func (s *Service) RunSchedule(ctx context.Context, now time.Time) error {
 	return errors.Join(s.runPolicies(ctx, now), s.reconcile(ctx, now))
 }
@@ -105,10 +105,12 @@ func (s *Service) runPolicies(ctx context.Context, now time.Time) error {
 	}
 }
 
-// errStale asks for the owner's logins to be renewed, which takes requests to other services and so happens outside of the transaction.
+// errStale asks for the owner's logins to be renewed, which takes requests to other services and so happens outside of
+// the transaction.
 var errStale = errors.New("the owner's logins may have expired")
 
-// look claims a workspace, does what is due and stores when to look again. It reports false if another server has the workspace.
+// look claims a workspace, does what is due and stores when to look again. It reports false if another server has the
+// workspace.
 func (s *Service) look(ctx context.Context, id, owner uuid.UUID, now time.Time, slow *bool) (claimed bool, err error) {
 	fresh := *slow // a provider that does not answer must not keep every workspace from starting
 	for {
@@ -137,7 +139,8 @@ func (s *Service) look(ctx context.Context, id, owner uuid.UUID, now time.Time, 
 	return true, s.postpone(ctx, id, now, err)
 }
 
-// postpone logs why the action of a workspace was refused and tries it again later. The owner has to resolve most causes.
+// postpone logs why the action of a workspace was refused and tries it again later. The owner has to resolve most
+// causes.
 func (s *Service) postpone(ctx context.Context, id uuid.UUID, now time.Time, cause error) error {
 	var next dbsqlc.PostponePolicyRow
 	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) (err error) {
@@ -150,14 +153,17 @@ func (s *Service) postpone(ctx context.Context, id uuid.UUID, now time.Time, cau
 		return fmt.Errorf("postpone next automatic build: %w", err)
 	}
 	if fault.CodeOf(cause) == fault.Internal {
-		s.log.ErrorContext(ctx, "cannot carry out schedule", "workspace", id, "try", next.Tries, "next", next.RetryAt, "err", cause)
+		s.log.ErrorContext(ctx, "cannot carry out schedule", "workspace", id, "try", next.Tries, "next", next.RetryAt,
+			"err", cause)
 	} else {
-		s.log.InfoContext(ctx, "cannot carry out schedule", "workspace", id, "try", next.Tries, "next", next.RetryAt, "err", cause)
+		s.log.InfoContext(ctx, "cannot carry out schedule", "workspace", id, "try", next.Tries, "next", next.RetryAt,
+			"err", cause)
 	}
 	return nil
 }
 
-// decide does what is due for a workspace whose row is locked, announces what comes soon, and stores when to look again.
+// decide does what is due for a workspace whose row is locked, announces what comes soon, and stores when to look
+// again.
 func (s *Service) decide(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, now time.Time, fresh bool) error {
 	row, f, err := s.factsOf(ctx, q, w.ID)
 	if err != nil {
@@ -197,7 +203,9 @@ func (s *Service) decide(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Worksp
 		if !c.Announced(now) {
 			continue
 		}
-		n, err := q.NoteAnnouncement(ctx, dbsqlc.NoteAnnouncementParams{WorkspaceID: w.ID, Event: string(c.Action), DueAt: c.At})
+		n, err := q.NoteAnnouncement(ctx, dbsqlc.NoteAnnouncementParams{
+			WorkspaceID: w.ID, Event: string(c.Action), DueAt: c.At,
+		})
 		if err != nil {
 			return fmt.Errorf("record announcement: %w", err)
 		}
@@ -207,11 +215,15 @@ func (s *Service) decide(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Worksp
 			}
 		}
 	}
-	return q.SetPolicyLook(ctx, dbsqlc.SetPolicyLookParams{WorkspaceID: w.ID, LookAt: policy.NextLook(consequences, now)})
+	return q.SetPolicyLook(ctx, dbsqlc.SetPolicyLookParams{
+		WorkspaceID: w.ID, LookAt: policy.NextLook(consequences, now),
+	})
 }
 
 // carryOut makes a consequence real: it marks the workspace dormant, or makes the build, or both.
-func (s *Service) carryOut(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, f policy.Facts, c policy.Consequence, now time.Time) error {
+func (s *Service) carryOut(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, f policy.Facts, c policy.Consequence, now time.Time,
+) error {
 	if c.Action == sdk.ScheduledDormancy {
 		if err := q.SetDormant(ctx, dbsqlc.SetDormantParams{ID: w.ID, DormantAt: &now}); err != nil {
 			return fmt.Errorf("make workspace dormant: %w", err)
@@ -230,7 +242,9 @@ func (s *Service) carryOut(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Work
 		}
 	}
 	if c.Transition != "" {
-		id, err := s.build(ctx, q, w, buildRequest{transition: c.Transition, initiator: w.OwnerID, reason: c.Reason, priority: priorityAutomatic})
+		id, err := s.build(ctx, q, w, buildRequest{
+			transition: c.Transition, initiator: w.OwnerID, reason: c.Reason, priority: priorityAutomatic,
+		})
 		if err != nil {
 			return err
 		}
@@ -246,18 +260,22 @@ func (s *Service) carryOut(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Work
 			return fmt.Errorf("postpone next automatic build: %w", err)
 		}
 		if next.Tries > 1 {
-			s.log.WarnContext(ctx, "retrying automatic build", "workspace", w.ID, "reason", c.Reason, "try", next.Tries, "next", next.RetryAt)
+			s.log.WarnContext(ctx, "retrying automatic build", "workspace", w.ID, "reason", c.Reason, "try", next.Tries,
+				"next", next.RetryAt)
 		}
 	}
 	return s.announce(ctx, q, w, c, true, now)
 }
 
-func (s *Service) announce(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, c policy.Consequence, done bool, now time.Time) error {
+func (s *Service) announce(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, c policy.Consequence, done bool, now time.Time,
+) error {
 	if s.opts.Announcer == nil {
 		return nil
 	}
 	a := Announcement{
-		Action: c.Action, Done: done, At: c.At, Explanation: c.Sentence(now), UserID: w.OwnerID, WorkspaceID: w.ID, TemplateID: w.TemplateID, WorkspaceName: w.Name,
+		Action: c.Action, Done: done, At: c.At, Explanation: c.Sentence(now), UserID: w.OwnerID, WorkspaceID: w.ID,
+		TemplateID: w.TemplateID, WorkspaceName: w.Name,
 	}
 	if done {
 		a.At, a.Explanation = now, c.Past(now)

@@ -93,7 +93,8 @@ func (s *Service) filter(ctx context.Context, actor rbac.Actor, search string) (
 	return p, s.filterShared(ctx, actor, &p, terms["shared_with_user"], terms["shared_with_group"])
 }
 
-// filterMore handles the terms about agents, parameters and use, and those about what this server does not have: no workspace has it.
+// filterMore handles the terms about agents, parameters and use, and those about what this server does not have: no
+// workspace has it.
 func filterMore(p *dbsqlc.ListWorkspaceRowsParams, terms map[string]string) (err error) {
 	if p.UsedBefore, err = httpapi.SearchTime(terms, "last_used_before"); err != nil {
 		return err
@@ -106,7 +107,8 @@ func filterMore(p *dbsqlc.ListWorkspaceRowsParams, terms map[string]string) (err
 	}
 	if status, given := terms["has-agent"]; given {
 		if !slices.Contains([]sdk.AgentStatus{sdk.AgentConnecting, sdk.AgentConnected, sdk.AgentDisconnected, sdk.AgentTimeout}, sdk.AgentStatus(status)) {
-			return fault.New(fault.Invalid, "The search is invalid.").WithField("q", "has-agent: must be connecting, connected, disconnected or timeout")
+			return fault.New(fault.Invalid, "The search is invalid.").
+				WithField("q", "has-agent: must be connecting, connected, disconnected or timeout")
 		}
 		p.AgentStatus = &status
 	}

@@ -18,7 +18,9 @@ import (
 
 // change runs fn in a transaction with the workspace in the path, locked, notifies its watchers, and answers with no
 // content.
-func (s *Service) change(w http.ResponseWriter, r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error) error {
+func (s *Service) change(
+	w http.ResponseWriter, r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error,
+) error {
 	if err := s.apply(r, action, fn); err != nil {
 		return err
 	}
@@ -27,7 +29,9 @@ func (s *Service) change(w http.ResponseWriter, r *http.Request, action rbac.Act
 }
 
 // apply is change without an answer.
-func (s *Service) apply(r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error) error {
+func (s *Service) apply(
+	r *http.Request, action rbac.Action, fn func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error,
+) error {
 	ws, err := s.workspace(r, action)
 	if err != nil {
 		return err
@@ -96,7 +100,9 @@ func (s *Service) putAutostart(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 		}
-		return q.UpdateWorkspaceAutostart(r.Context(), dbsqlc.UpdateWorkspaceAutostartParams{ID: ws.ID, AutostartSchedule: req.Schedule})
+		return q.UpdateWorkspaceAutostart(r.Context(), dbsqlc.UpdateWorkspaceAutostartParams{
+			ID: ws.ID, AutostartSchedule: req.Schedule,
+		})
 	})
 }
 
@@ -107,7 +113,8 @@ func ttl(millis *int64) (*int64, error) {
 	}
 	// Compare in milliseconds: the number may not fit in nanoseconds.
 	if *millis < minTTL.Milliseconds() || *millis > maxTTL.Milliseconds() {
-		return nil, fault.New(fault.Invalid, "The autostop duration is invalid.").WithField("ttl_ms", "must be from a minute to 30 days, or null for no end")
+		return nil, fault.New(fault.Invalid, "The autostop duration is invalid.").
+			WithField("ttl_ms", "must be from a minute to 30 days, or null for no end")
 	}
 	seconds := *millis / 1000
 	return &seconds, nil
@@ -130,7 +137,9 @@ func (s *Service) putTTL(w http.ResponseWriter, r *http.Request) error {
 		if err := checkTTL(row.DefaultTtlSeconds, row.TemplatePolicy, seconds); err != nil {
 			return err
 		}
-		if err := q.UpdateWorkspaceTTL(r.Context(), dbsqlc.UpdateWorkspaceTTLParams{ID: ws.ID, TtlSeconds: seconds}); err != nil || seconds != nil {
+		if err := q.UpdateWorkspaceTTL(r.Context(), dbsqlc.UpdateWorkspaceTTLParams{
+			ID: ws.ID, TtlSeconds: seconds,
+		}); err != nil || seconds != nil {
 			return err // a new time to live counts from the next start
 		}
 		bounds := f.Build.Bounds
@@ -156,12 +165,15 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 		}
 		now := s.opts.Now()
 		if !req.Deadline.After(now) || req.Deadline.After(now.Add(maxTTL)) {
-			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must be within the next 30 days")
+			return fault.New(fault.Invalid, "The deadline is invalid.").
+				WithField("deadline", "must be within the next 30 days")
 		}
 		if latest.MaxDeadline != nil && req.Deadline.After(*latest.MaxDeadline) {
 			return fault.New(fault.Invalid, "The deadline is invalid.").WithField("deadline", "must not be after "+latest.MaxDeadline.UTC().Format(time.RFC3339)+", when the template requires a stop")
 		}
-		if err := q.ExtendBuild(r.Context(), dbsqlc.ExtendBuildParams{ID: latest.ID, Deadline: &req.Deadline, ExtendedAt: &now}); err != nil {
+		if err := q.ExtendBuild(r.Context(), dbsqlc.ExtendBuildParams{
+			ID: latest.ID, Deadline: &req.Deadline, ExtendedAt: &now,
+		}); err != nil {
 			return err
 		}
 		_, f, err := s.factsOf(r.Context(), q, ws.ID)
@@ -190,7 +202,8 @@ func (s *Service) putExtend(w http.ResponseWriter, r *http.Request) error {
 
 func checkUpdates(u sdk.AutomaticUpdates) error {
 	if u != sdk.UpdatesAlways && u != sdk.UpdatesNever {
-		return fault.New(fault.Invalid, "Automatic updates cannot be %q.", u).WithField("automatic_updates", "must be always or never")
+		return fault.New(fault.Invalid, "Automatic updates cannot be %q.", u).
+			WithField("automatic_updates", "must be always or never")
 	}
 	return nil
 }
@@ -204,13 +217,17 @@ func (s *Service) putAutomaticUpdates(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	return s.change(w, r, rbac.Update, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
-		return q.UpdateWorkspaceAutomaticUpdates(r.Context(), dbsqlc.UpdateWorkspaceAutomaticUpdatesParams{ID: ws.ID, AutomaticUpdates: string(req.AutomaticUpdates)})
+		return q.UpdateWorkspaceAutomaticUpdates(r.Context(), dbsqlc.UpdateWorkspaceAutomaticUpdatesParams{
+			ID: ws.ID, AutomaticUpdates: string(req.AutomaticUpdates),
+		})
 	})
 }
 
 func (s *Service) putFavorite(w http.ResponseWriter, r *http.Request) error {
 	return s.change(w, r, rbac.Read, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
-		if err := q.FavoriteWorkspace(r.Context(), dbsqlc.FavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID}); err != nil {
+		if err := q.FavoriteWorkspace(r.Context(), dbsqlc.FavoriteWorkspaceParams{
+			UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID,
+		}); err != nil {
 			return err
 		}
 		return s.record(r.Context(), q, audit.Entry{Diff: audit.Diff{}.Field("favorite", false, true)}, ws)
@@ -219,7 +236,9 @@ func (s *Service) putFavorite(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Service) deleteFavorite(w http.ResponseWriter, r *http.Request) error {
 	return s.change(w, r, rbac.Read, func(q *dbsqlc.Queries, ws dbsqlc.Workspace) error {
-		if err := q.UnfavoriteWorkspace(r.Context(), dbsqlc.UnfavoriteWorkspaceParams{UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID}); err != nil {
+		if err := q.UnfavoriteWorkspace(r.Context(), dbsqlc.UnfavoriteWorkspaceParams{
+			UserID: httpapi.ActorFrom(r.Context()).UserID, WorkspaceID: ws.ID,
+		}); err != nil {
 			return err
 		}
 		return s.record(r.Context(), q, audit.Entry{Diff: audit.Diff{}.Field("favorite", true, false)}, ws)

@@ -26,7 +26,8 @@ func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shared, err := groups.Resolve(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), ws.OrganizationID, ws.Sharing)
+	shared, err := groups.Resolve(r.Context(), s.opts.DB.Queries, httpapi.ActorFrom(r.Context()), ws.OrganizationID,
+		ws.Sharing)
 	if err != nil {
 		return err
 	}
@@ -40,13 +41,15 @@ func (s *Service) getACL(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// patchACL changes with whom the workspace is shared. Users and groups that the request does not name keep their access.
+// patchACL changes with whom the workspace is shared. Users and groups that the request does not name keep their
+// access.
 func (s *Service) patchACL(w http.ResponseWriter, r *http.Request) error {
 	var req sdk.UpdateWorkspaceACLRequest
 	return s.share(w, r, &req, func(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace) (rbac.Sharing, error) {
 		// The owner's own rights do not come from sharing.
 		if req.UserRoles[ws.OwnerID.String()] != "" {
-			return nil, fault.New(fault.Invalid, "The workspace cannot be shared with its owner.").WithField("user_roles", ws.OwnerID.String()+" owns the workspace")
+			return nil, fault.New(fault.Invalid, "The workspace cannot be shared with its owner.").
+				WithField("user_roles", ws.OwnerID.String()+" owns the workspace")
 		}
 		return groups.Share(ctx, q, ws.OrganizationID, ws.Sharing, groups.Change{
 			Users: req.UserRoles, Groups: req.GroupRoles, UsersField: "user_roles", GroupsField: "group_roles",
@@ -60,9 +63,9 @@ func (s *Service) deleteACL(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// share reads a request into req unless it is nil, and stores the sharing that change returns. Those who may only withdraw sharing can make
-// it no wider. Once the transaction commits, every server
-// is notified of withdrawn access and ends what users opened with it.
+// share reads a request into req unless it is nil, and stores the sharing that change returns. Those who may only
+// withdraw sharing can make it no wider. Once the transaction commits, every server is notified of withdrawn access and
+// ends what users opened with it.
 func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change func(context.Context, *dbsqlc.Queries, dbsqlc.Workspace) (rbac.Sharing, error)) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	ws, err := s.workspace(r, rbac.Withdraw)
@@ -104,7 +107,9 @@ func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change 
 			return err
 		}
 		former := slices.Collect(maps.Keys(ws.Sharing))
-		if err := q.AnnounceUnsharedWorkspace(ctx, dbsqlc.AnnounceUnsharedWorkspaceParams{WorkspaceID: ws.ID, Former: former}); err != nil {
+		if err := q.AnnounceUnsharedWorkspace(ctx, dbsqlc.AnnounceUnsharedWorkspaceParams{
+			WorkspaceID: ws.ID, Former: former,
+		}); err != nil {
 			return fmt.Errorf("announce withdrawn access: %w", err)
 		}
 		if err := s.record(ctx, q, audit.OfWorkspace(ws, after), after); err != nil {
@@ -122,14 +127,17 @@ func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change 
 	return nil
 }
 
-// filterShared restricts a query to workspaces that are shared with a user (by id, name or "me"), directly or through a group, and to those
-// that are shared with a group (by id, name or organization/name).
-func (s *Service) filterShared(ctx context.Context, actor rbac.Actor, p *dbsqlc.ListWorkspaceRowsParams, user, group string) error {
+// filterShared restricts a query to workspaces that are shared with a user (by id, name or "me"), directly or through a
+// group, and to those that are shared with a group (by id, name or organization/name).
+func (s *Service) filterShared(
+	ctx context.Context, actor rbac.Actor, p *dbsqlc.ListWorkspaceRowsParams, user, group string,
+) error {
 	if user == "" && group == "" {
 		return nil
 	}
 	if user != "" && group != "" {
-		return fault.New(fault.Invalid, "The search is invalid.").WithField("q", "shared_with_user and shared_with_group cannot be combined")
+		return fault.New(fault.Invalid, "The search is invalid.").
+			WithField("q", "shared_with_user and shared_with_group cannot be combined")
 	}
 	p.SharedWith = []string{}
 	if group != "" {

@@ -15,7 +15,9 @@ import (
 )
 
 // show returns workspaces as a user sees them. The number of queries does not depend on the number of workspaces.
-func (s *Service) show(ctx context.Context, viewer rbac.Actor, rows []dbsqlc.ListWorkspaceRowsRow) ([]sdk.Workspace, error) {
+func (s *Service) show(
+	ctx context.Context, viewer rbac.Actor, rows []dbsqlc.ListWorkspaceRowsRow,
+) ([]sdk.Workspace, error) {
 	ids := make([]uuid.UUID, len(rows))
 	for i, row := range rows {
 		ids[i] = row.LatestBuildID
@@ -51,12 +53,17 @@ func (s *Service) show(ctx context.Context, viewer rbac.Actor, rows []dbsqlc.Lis
 func workspaceJSON(row dbsqlc.ListWorkspaceRowsRow, latest sdk.WorkspaceBuild) sdk.Workspace {
 	w := row.Workspace
 	out := sdk.Workspace{
-		ID: w.ID, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, OwnerID: w.OwnerID, OwnerName: row.OwnerName, OrganizationID: w.OrganizationID,
-		OrganizationName: row.OrganizationName, TemplateID: w.TemplateID, TemplateName: row.TemplateName, TemplateDisplayName: row.TemplateDisplayName,
-		TemplateIcon: row.TemplateIcon, TemplateActiveVersionID: row.TemplateActiveVersionID,
-		TemplateRequireActiveVersion: row.TemplateRequireActiveVersion, TemplateUseClassicParameterFlow: true, LatestBuild: latest,
-		Outdated: latest.TemplateVersionID != row.TemplateActiveVersionID, Name: w.Name, AutostartSchedule: w.AutostartSchedule,
-		LastUsedAt: w.LastUsedAt, Health: health(latest), AutomaticUpdates: sdk.AutomaticUpdates(w.AutomaticUpdates), AllowRenames: true, Favorite: row.Favorite,
+		ID: w.ID, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, OwnerID: w.OwnerID, OwnerName: row.OwnerName,
+		OrganizationID:   w.OrganizationID,
+		OrganizationName: row.OrganizationName, TemplateID: w.TemplateID, TemplateName: row.TemplateName,
+		TemplateDisplayName: row.TemplateDisplayName,
+		TemplateIcon:        row.TemplateIcon, TemplateActiveVersionID: row.TemplateActiveVersionID,
+		TemplateRequireActiveVersion: row.TemplateRequireActiveVersion, TemplateUseClassicParameterFlow: true,
+		LatestBuild: latest,
+		Outdated:    latest.TemplateVersionID != row.TemplateActiveVersionID, Name: w.Name,
+		AutostartSchedule: w.AutostartSchedule,
+		LastUsedAt:        w.LastUsedAt, Health: health(latest), AutomaticUpdates: sdk.AutomaticUpdates(w.AutomaticUpdates),
+		AllowRenames: true, Favorite: row.Favorite,
 		Shared: len(w.Sharing) > 0, IsPrebuild: unclaimed(w),
 	}
 	if w.TtlSeconds != nil {
@@ -87,8 +94,8 @@ func permissions(viewer rbac.Actor, w dbsqlc.Workspace) sdk.WorkspacePermissions
 	}
 }
 
-// health returns a workspace's health, which is its agents' while the workspace should run. A dev container that does not run leaves the
-// workspace usable.
+// health returns a workspace's health, which is its agents' while the workspace should run. A dev container that does
+// not run leaves the workspace usable.
 func health(b sdk.WorkspaceBuild) sdk.WorkspaceHealth {
 	h := sdk.WorkspaceHealth{FailingAgents: []uuid.UUID{}}
 	if b.Status == sdk.WorkspaceRunning {
@@ -146,16 +153,22 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 	for i, row := range rows {
 		job := jobs[row.JobID]
 		out[i] = sdk.WorkspaceBuild{
-			ID: row.ID, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt, WorkspaceID: row.WorkspaceID, WorkspaceName: row.WorkspaceName,
-			WorkspaceOwnerID: row.WorkspaceOwnerID, WorkspaceOwnerName: row.WorkspaceOwnerName, TemplateVersionID: row.TemplateVersionID,
-			TemplateVersionPresetID: row.TemplateVersionPresetID, TemplateVersionName: row.TemplateVersionName, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
-			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job, Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
-			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Explanation: row.Explanation, Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
+			ID: row.ID, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt, WorkspaceID: row.WorkspaceID,
+			WorkspaceName:    row.WorkspaceName,
+			WorkspaceOwnerID: row.WorkspaceOwnerID, WorkspaceOwnerName: row.WorkspaceOwnerName,
+			TemplateVersionID:       row.TemplateVersionID,
+			TemplateVersionPresetID: row.TemplateVersionPresetID, TemplateVersionName: row.TemplateVersionName,
+			BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
+			InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName, Job: job,
+			Reason: sdk.BuildReason(row.Reason), Resources: resources[row.JobID],
+			Deadline: row.Deadline, MaxDeadline: row.MaxDeadline, Explanation: row.Explanation,
+			Status: sdk.Transition(row.Transition).Status(job.Status), DailyCost: row.DailyCost,
 			UnknownResources: row.UnknownResources, TaintedResources: row.TaintedResources,
 			CredentialsWithheld: row.CredentialsWithheld, InstantClaim: row.InstantClaim,
 			AllowReplacing: row.AllowReplacing, WouldReplace: row.WouldReplace,
 		}
-		out[i].HasExternalAgent = slices.ContainsFunc(resources[row.JobID], func(r sdk.WorkspaceResource) bool { return r.Type == sdk.ResourceExternalAgent })
+		out[i].HasExternalAgent = slices.ContainsFunc(resources[row.JobID],
+			func(r sdk.WorkspaceResource) bool { return r.Type == sdk.ResourceExternalAgent })
 		if m, ok := matched[row.JobID]; ok {
 			out[i].MatchedProvisioners = &m
 		}
@@ -167,7 +180,8 @@ func (s *Service) showRows(ctx context.Context, rows []dbsqlc.ListBuildRowsRow) 
 func (s *Service) one(ctx context.Context, viewer rbac.Actor, id uuid.UUID) (sdk.Workspace, error) {
 	e := viewer.Extent(rbac.Workspace)
 	row, err := s.opts.DB.GetWorkspaceRow(ctx, dbsqlc.GetWorkspaceRowParams{
-		ID: id, ViewerID: viewer.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
+		ID: id, ViewerID: viewer.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member,
+		ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
 	})
 	if err != nil {
 		return sdk.Workspace{}, lookup.Fault(err, rbac.Workspace, "read workspace")

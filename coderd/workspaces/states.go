@@ -26,16 +26,20 @@ func (s *Service) listStates(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if httpapi.ActorFrom(r.Context()).May(rbac.Read, object(ws).As(rbac.WorkspaceState)) != nil {
-		return fault.New(fault.Forbidden, "You do not have permission to read the states of this workspace.").WithDetail("Requires the role Owner.")
+		return fault.New(fault.Forbidden, "You do not have permission to read the states of this workspace.").
+			WithDetail("Requires the role Owner.")
 	}
-	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{WorkspaceID: ws.ID, PageLimit: maxStates})
+	rows, err := s.opts.DB.ListBuildRows(r.Context(), dbsqlc.ListBuildRowsParams{
+		WorkspaceID: ws.ID, PageLimit: maxStates,
+	})
 	if err != nil {
 		return fmt.Errorf("list builds: %w", err)
 	}
 	out := sdk.List[sdk.StoredState]{}
 	for _, row := range rows { // one at a time: a state can be large
 		stored := sdk.StoredState{
-			BuildID: row.ID, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition), JobStatus: sdk.JobStatus(row.JobStatus),
+			BuildID: row.ID, BuildNumber: row.BuildNumber, Transition: sdk.Transition(row.Transition),
+			JobStatus: sdk.JobStatus(row.JobStatus),
 			CreatedAt: row.CreatedAt, InitiatorID: row.InitiatorID, InitiatorName: row.InitiatorName,
 		}
 		text, err := s.usableState(r.Context(), ws.ID, row.ID, row.BuildNumber)
@@ -53,7 +57,8 @@ func (s *Service) listStates(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// usableState returns the state that a build left. It returns a fault, NotFound or Conflict, if there is none from which a build could start.
+// usableState returns the state that a build left. It returns a fault, NotFound or Conflict, if there is none from
+// which a build could start.
 func (s *Service) usableState(ctx context.Context, workspace, build uuid.UUID, number int32) ([]byte, error) {
 	text, err := s.state(ctx, s.opts.DB.Queries, workspace, build)
 	if err != nil {
@@ -107,14 +112,16 @@ func (s *Service) restoreState(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("read latest build: %w", err)
 	}
 	build, err := s.buildRequestOf(r.Context(), actor, ws, sdk.CreateBuildRequest{
-		TemplateVersionID: latest.TemplateVersionID, Transition: sdk.Transition(latest.Transition), ProvisionerState: text, ForceState: true, Reason: req.Reason,
+		TemplateVersionID: latest.TemplateVersionID, Transition: sdk.Transition(latest.Transition),
+		ProvisionerState: text, ForceState: true, Reason: req.Reason,
 	})
 	if err != nil {
 		return err
 	}
 	return s.createLocked(w, r, ws, func(ctx context.Context, q *dbsqlc.Queries, locked dbsqlc.Workspace) (uuid.UUID, error) {
 		if locked.LatestBuildID == nil || *locked.LatestBuildID != latest.ID { // what it would do has changed meanwhile
-			return uuid.Nil, fault.New(fault.Conflict, "Another build of the workspace %q began.", ws.Name).WithDetail("Wait until it has finished, and choose again.")
+			return uuid.Nil, fault.New(fault.Conflict, "Another build of the workspace %q began.", ws.Name).
+				WithDetail("Wait until it has finished, and choose again.")
 		}
 		return s.build(ctx, q, locked, build)
 	})

@@ -43,7 +43,8 @@ func (s *Service) getLatestTimings(w http.ResponseWriter, r *http.Request) error
 	return s.writeTimings(w, r, b)
 }
 
-// writeTimings answers with what a build's job waited for and did, according to its log, and how long its agents and their scripts took.
+// writeTimings answers with what a build's job waited for and did, according to its log, and how long its agents and
+// their scripts took.
 func (s *Service) writeTimings(w http.ResponseWriter, r *http.Request, b dbsqlc.GetBuildRow) error {
 	ctx, db := r.Context(), s.opts.DB
 	job, err := db.GetJob(ctx, b.JobID)
@@ -59,16 +60,23 @@ func (s *Service) writeTimings(w http.ResponseWriter, r *http.Request, b dbsqlc.
 		return fmt.Errorf("list resources' lines: %w", err)
 	}
 	out := sdk.BuildTimings{Provisioner: slices.Concat(jobTimings(job, stages), resourceTimings(job, lines))}
-	agents, err := db.ListAgentTimings(ctx, dbsqlc.ListAgentTimingsParams{WorkspaceID: &b.WorkspaceID, BuildNumber: b.BuildNumber})
+	agents, err := db.ListAgentTimings(ctx, dbsqlc.ListAgentTimingsParams{
+		WorkspaceID: &b.WorkspaceID, BuildNumber: b.BuildNumber,
+	})
 	if err != nil {
 		return fmt.Errorf("list agents: %w", err)
 	}
 	for _, a := range agents {
 		if a.FirstConnectedAt != nil && a.FirstConnectedAt.After(a.CreatedAt) {
-			out.Connections = append(out.Connections, sdk.AgentTiming{StartedAt: a.CreatedAt, EndedAt: *a.FirstConnectedAt, Stage: "connect", AgentID: a.ID, AgentName: a.Name})
+			out.Connections = append(out.Connections, sdk.AgentTiming{
+				StartedAt: a.CreatedAt, EndedAt: *a.FirstConnectedAt, Stage: "connect", AgentID: a.ID,
+				AgentName: a.Name,
+			})
 		}
 	}
-	scripts, err := db.ListScriptTimings(ctx, dbsqlc.ListScriptTimingsParams{WorkspaceID: &b.WorkspaceID, BuildNumber: b.BuildNumber})
+	scripts, err := db.ListScriptTimings(ctx, dbsqlc.ListScriptTimingsParams{
+		WorkspaceID: &b.WorkspaceID, BuildNumber: b.BuildNumber,
+	})
 	if err != nil {
 		return fmt.Errorf("list scripts: %w", err)
 	}
@@ -82,7 +90,10 @@ func (s *Service) writeTimings(w http.ResponseWriter, r *http.Request, b dbsqlc.
 func jobTimings(job dbsqlc.ProvisionerJob, stages []dbsqlc.ListStageTimingsRow) []sdk.ProvisionerTiming {
 	var out []sdk.ProvisionerTiming
 	if job.StartedAt != nil {
-		out = append(out, sdk.ProvisionerTiming{JobID: job.ID, StartedAt: job.CreatedAt, EndedAt: *job.StartedAt, Stage: "Queued", Source: "server", Action: "queue"})
+		out = append(out, sdk.ProvisionerTiming{
+			JobID: job.ID, StartedAt: job.CreatedAt, EndedAt: *job.StartedAt, Stage: "Queued", Source: "server",
+			Action: "queue",
+		})
 	}
 	for i, stage := range stages {
 		if job.StartedAt == nil || stage.EndedAt.Before(*job.StartedAt) {
@@ -94,7 +105,10 @@ func jobTimings(job dbsqlc.ProvisionerJob, stages []dbsqlc.ListStageTimingsRow) 
 		} else if job.CompletedAt != nil {
 			end = *job.CompletedAt
 		}
-		out = append(out, sdk.ProvisionerTiming{JobID: job.ID, StartedAt: stage.StartedAt, EndedAt: later(end, stage.StartedAt), Stage: stage.Stage, Source: "provisioner", Action: "run"})
+		out = append(out, sdk.ProvisionerTiming{
+			JobID: job.ID, StartedAt: stage.StartedAt, EndedAt: later(end, stage.StartedAt), Stage: stage.Stage,
+			Source: "provisioner", Action: "run",
+		})
 	}
 	return out
 }
@@ -106,7 +120,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// resourceLine matches Terraform's report about one resource: "docker_container.dev: Creation complete after 1s [id=…]".
+// resourceLine matches Terraform's report about one resource: "docker_container.dev: Creation complete after 1s
+// [id=…]".
 var resourceLine = lazyregexp.New(`^(\S+): (Creating|Destroying|Modifying|Reading|Creation complete|Destruction complete|Modifications complete|Read complete)\b`)
 
 // actions maps Terraform's words for the beginning or end of an action on a resource to the action.
@@ -136,7 +151,8 @@ func resourceTimings(job dbsqlc.ProvisionerJob, lines []dbsqlc.ListResourceLines
 		}
 		delete(begun, key)
 		out = append(out, sdk.ProvisionerTiming{
-			JobID: job.ID, StartedAt: first.CreatedAt, EndedAt: line.CreatedAt, Stage: first.Stage, Source: "provisioner", Action: action, Resource: m[1],
+			JobID: job.ID, StartedAt: first.CreatedAt, EndedAt: line.CreatedAt, Stage: first.Stage,
+			Source: "provisioner", Action: action, Resource: m[1],
 		})
 	}
 	return out
@@ -144,7 +160,8 @@ func resourceTimings(job dbsqlc.ProvisionerJob, lines []dbsqlc.ListResourceLines
 
 func scriptTiming(row dbsqlc.ListScriptTimingsRow) sdk.ScriptTiming {
 	out := sdk.ScriptTiming{
-		StartedAt: *row.StartedAt, EndedAt: *row.EndedAt, ExitCode: row.ExitCode, DisplayName: row.DisplayName, AgentID: row.AgentID, AgentName: row.AgentName,
+		StartedAt: *row.StartedAt, EndedAt: *row.EndedAt, ExitCode: row.ExitCode, DisplayName: row.DisplayName,
+		AgentID: row.AgentID, AgentName: row.AgentName,
 		Stage: "cron", Status: "ok",
 	}
 	switch {

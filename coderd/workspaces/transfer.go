@@ -24,8 +24,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// handover is a transfer that waits until its workspace is stopped. It is stored with the job of the stop, and carried out in the transaction
-// that ends this job, by whichever server receives the result.
+// handover is a transfer that waits until its workspace is stopped. It is stored with the job of the stop, and carried
+// out in the transaction that ends this job, by whichever server receives the result.
 type handover struct {
 	Owner     uuid.UUID `json:"owner"`
 	Name      string    `json:"name,omitempty"` // "": it keeps its name
@@ -34,13 +34,16 @@ type handover struct {
 	asked string // how the request names the new owner; "" when the stop has ended
 }
 
-// notMember is the fault for a new owner who cannot own workspaces of the organization. It does not reveal whether the user exists.
+// notMember is the fault for a new owner who cannot own workspaces of the organization. It does not reveal whether the
+// user exists.
 func notMember(name string) error {
-	return fault.New(fault.Invalid, "%s is not a member of the workspace's organization.", name).WithField("owner", "is not a member of the organization").
+	return fault.New(fault.Invalid, "%s is not a member of the workspace's organization.", name).
+		WithField("owner", "is not a member of the organization").
 		WithDetail("An administrator of the organization can add members: coder organizations members add USER")
 }
 
-// transfer gives the workspace in the path to another user: at once if it is stopped, else when the stop that it queues has succeeded.
+// transfer gives the workspace in the path to another user: at once if it is stopped, else when the stop that it queues
+// has succeeded.
 func (s *Service) transfer(w http.ResponseWriter, r *http.Request) error {
 	ctx, actor := r.Context(), httpapi.ActorFrom(r.Context())
 	ws, err := s.workspace(r, rbac.Transfer)
@@ -107,8 +110,11 @@ func nameTaken(owner, name string) error {
 		WithDetail("Choose another name for the transferred workspace: --name")
 }
 
-// transferable returns the latest build of a locked workspace, or a fault unless the actor may transfer it and the new owner can have it.
-func (s *Service) transferable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, actor rbac.Actor, h handover) (latest dbsqlc.GetLatestBuildRow, err error) {
+// transferable returns the latest build of a locked workspace, or a fault unless the actor may transfer it and the new
+// owner can have it.
+func (s *Service) transferable(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, actor rbac.Actor, h handover,
+) (latest dbsqlc.GetLatestBuildRow, err error) {
 	if err := actor.May(rbac.Transfer, object(w)); err != nil {
 		return latest, err
 	}
@@ -119,7 +125,8 @@ func (s *Service) transferable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.
 		return latest, fmt.Errorf("read latest build: %w", err)
 	}
 	if !sdk.JobStatus(latest.JobStatus).Ended() {
-		return latest, fault.New(fault.Conflict, "Build %d of the workspace %q is active.", latest.BuildNumber, w.Name).WithDetail("Wait until it has finished, or cancel it.")
+		return latest, fault.New(fault.Conflict, "Build %d of the workspace %q is active.", latest.BuildNumber, w.Name).
+			WithDetail("Wait until it has finished, or cancel it.")
 	}
 	if _, err := q.HoldUser(ctx, h.Owner); err != nil {
 		return latest, lookup.Fault(err, rbac.User, "hold new owner")
@@ -128,16 +135,20 @@ func (s *Service) transferable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.
 	if err != nil {
 		return latest, lookup.Fault(err, rbac.User, "read new owner")
 	}
-	_, err = q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: w.OrganizationID, UserID: u.ID})
+	_, err = q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{
+		OrganizationID: w.OrganizationID, UserID: u.ID,
+	})
 	switch {
 	case database.IsNotFound(err):
 		return latest, notMember(cmp.Or(h.asked, u.Username)) // the same as for a user who does not exist
 	case err != nil:
 		return latest, fmt.Errorf("hold member: %w", err)
 	case u.ID == w.OwnerID:
-		return latest, fault.New(fault.Conflict, "%s already owns the workspace %q.", u.Username, w.Name).WithField("owner", "owns the workspace")
+		return latest, fault.New(fault.Conflict, "%s already owns the workspace %q.", u.Username, w.Name).
+			WithField("owner", "owns the workspace")
 	case u.Status == string(sdk.UserSuspended):
-		return latest, fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", u.Username).WithField("owner", "is suspended")
+		return latest, fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", u.Username).
+			WithField("owner", "is suspended")
 	}
 	to, err := s.opts.Users.Actor(ctx, u.ID)
 	if err != nil {
@@ -148,7 +159,8 @@ func (s *Service) transferable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.
 		return latest, fmt.Errorf("read template: %w", err)
 	}
 	if to.May(rbac.Use, templates.Object(t)) != nil {
-		return latest, fault.New(fault.Conflict, "%s does not have access to the template %q.", u.Username, t.Name).WithField("owner", "cannot use the workspace's template").
+		return latest, fault.New(fault.Conflict, "%s does not have access to the template %q.", u.Username, t.Name).
+			WithField("owner", "cannot use the workspace's template").
 			WithDetail("Share the template with the user first.")
 	}
 	name := cmp.Or(h.Name, w.Name)
@@ -160,20 +172,25 @@ func (s *Service) transferable(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.
 		return latest, fmt.Errorf("look up name: %w", err)
 	}
 	if stopped(latest) { // what a running workspace costs when it is stopped is not known yet
-		over, err := overQuota(ctx, q, dbsqlc.Workspace{ID: w.ID, OrganizationID: w.OrganizationID, OwnerID: u.ID}, int64(latest.DailyCost))
+		over, err := overQuota(ctx, q, dbsqlc.Workspace{
+			ID: w.ID, OrganizationID: w.OrganizationID, OwnerID: u.ID,
+		}, int64(latest.DailyCost))
 		if err != nil {
 			return latest, err
 		}
 		if over != "" {
-			return latest, fault.New(fault.Conflict, "%s", over).WithDetail("Delete another workspace of the new owner, or ask an administrator for a higher quota.")
+			return latest, fault.New(fault.Conflict, "%s", over).
+				WithDetail("Delete another workspace of the new owner, or ask an administrator for a higher quota.")
 		}
 	}
 	return latest, nil
 }
 
-// handOver gives a stopped workspace to its new owner, and takes from the former one what they have of it: sessions, tokens, agents, shares, and
-// their values of masked parameters. Terraform's resources, and the files in them, stay.
-func (s *Service) handOver(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, h handover, by rbac.Actor) error {
+// handOver gives a stopped workspace to its new owner, and takes from the former one what they have of it: sessions,
+// tokens, agents, shares, and their values of masked parameters. Terraform's resources, and the files in them, stay.
+func (s *Service) handOver(
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, h handover, by rbac.Actor,
+) error {
 	if err := agents.Revoke(ctx, q, w.ID, nil); err != nil {
 		return err
 	}
@@ -186,17 +203,23 @@ func (s *Service) handOver(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Work
 	if err := q.ForgetMaskedParameters(ctx, w.ID); err != nil {
 		return fmt.Errorf("forget masked parameters: %w", err)
 	}
-	after, err := q.TransferWorkspace(ctx, dbsqlc.TransferWorkspaceParams{ID: w.ID, OwnerID: h.Owner, Name: cmp.Or(h.Name, w.Name)})
+	after, err := q.TransferWorkspace(ctx, dbsqlc.TransferWorkspaceParams{
+		ID: w.ID, OwnerID: h.Owner, Name: cmp.Or(h.Name, w.Name),
+	})
 	if err != nil {
 		return fmt.Errorf("change owner: %w", err)
 	}
 	if err := q.DeleteFavorites(ctx, w.ID); err != nil {
 		return fmt.Errorf("delete favorites: %w", err)
 	}
-	if err := q.AnnounceUnsharedWorkspace(ctx, dbsqlc.AnnounceUnsharedWorkspaceParams{WorkspaceID: w.ID, Former: slices.Collect(maps.Keys(w.Sharing))}); err != nil {
+	if err := q.AnnounceUnsharedWorkspace(ctx, dbsqlc.AnnounceUnsharedWorkspaceParams{
+		WorkspaceID: w.ID, Former: slices.Collect(maps.Keys(w.Sharing)),
+	}); err != nil {
 		return fmt.Errorf("announce withdrawn access: %w", err)
 	}
-	if err := q.AnnounceFormerOwner(ctx, dbsqlc.AnnounceFormerOwnerParams{WorkspaceID: w.ID, Former: w.OwnerID}); err != nil {
+	if err := q.AnnounceFormerOwner(ctx, dbsqlc.AnnounceFormerOwnerParams{
+		WorkspaceID: w.ID, Former: w.OwnerID,
+	}); err != nil {
 		return fmt.Errorf("announce transfer: %w", err)
 	}
 	names := map[uuid.UUID]string{}
@@ -211,9 +234,12 @@ func (s *Service) handOver(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Work
 	if err := recordOwned(ctx, q, entry, after, names[after.OwnerID]); err != nil {
 		return err
 	}
-	for template, to := range map[*notifications.Template]uuid.UUID{&notifications.WorkspaceGivenAway: w.OwnerID, &notifications.WorkspaceReceived: after.OwnerID} {
+	for template, to := range map[*notifications.Template]uuid.UUID{
+		&notifications.WorkspaceGivenAway: w.OwnerID, &notifications.WorkspaceReceived: after.OwnerID,
+	} {
 		if err := s.opts.Notifications.Record(ctx, q, notifications.Event{
-			Template: *template, To: []uuid.UUID{to}, Except: []uuid.UUID{by.UserID}, Targets: []uuid.UUID{w.ID, w.TemplateID},
+			Template: *template, To: []uuid.UUID{to}, Except: []uuid.UUID{by.UserID},
+			Targets: []uuid.UUID{w.ID, w.TemplateID},
 			Labels: map[string]string{
 				"workspace": after.Name, "former_name": w.Name, "owner": names[after.OwnerID], "former_owner": names[w.OwnerID], "initiator": by.Username,
 			},
@@ -224,8 +250,8 @@ func (s *Service) handOver(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Work
 	return q.NotifyWorkspace(ctx, w.ID)
 }
 
-// handOverStopped is the second half of the transfer of a workspace that had to be stopped. What was true when it was requested may have changed: a
-// transfer that is refused now leaves the workspace stopped, with its owner.
+// handOverStopped is the second half of the transfer of a workspace that had to be stopped. What was true when it was
+// requested may have changed: a transfer that is refused now leaves the workspace stopped, with its owner.
 func (s *Service) handOverStopped(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, h handover) error {
 	by, err := s.opts.Users.Actor(ctx, h.Initiator)
 	if err == nil {
@@ -234,7 +260,8 @@ func (s *Service) handOverStopped(ctx context.Context, q *dbsqlc.Queries, w dbsq
 	if refused, ok := errors.AsType[*fault.Error](err); ok && refused.Code != fault.Internal {
 		s.log.WarnContext(ctx, "cannot transfer workspace", "workspace", w.ID, "err", err)
 		return s.record(ctx, q, audit.Entry{
-			Action: audit.Transfer, Kind: audit.Workspace, ID: w.ID, Status: http.StatusConflict, Fields: map[string]any{"initiator_id": h.Initiator, "reason": refused.Message},
+			Action: audit.Transfer, Kind: audit.Workspace, ID: w.ID, Status: http.StatusConflict,
+			Fields: map[string]any{"initiator_id": h.Initiator, "reason": refused.Message},
 		}, w)
 	}
 	if err != nil {

@@ -13,7 +13,9 @@ import (
 )
 
 // Seal implements jobs.StateHandler.
-func (h buildHandler) Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
+func (h buildHandler) Seal(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte,
+) ([]byte, error) {
 	b, err := q.GetBuildByJob(ctx, job.ID)
 	if err != nil {
 		return nil, fmt.Errorf("read build: %w", err)
@@ -22,7 +24,9 @@ func (h buildHandler) Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 }
 
 // Open implements jobs.StateHandler.
-func (h buildHandler) Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error) {
+func (h buildHandler) Open(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte,
+) ([]byte, error) {
 	b, err := q.GetBuildByJob(ctx, job.ID)
 	if err != nil {
 		return nil, fmt.Errorf("read build: %w", err)
@@ -50,7 +54,8 @@ func (h buildHandler) Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 	}
 	lost, state := tfstate.Settle(state, changes, false)
 	result.Of = &provisionerpb.Result_WorkspaceBuild{WorkspaceBuild: &provisionerpb.BuildResult{
-		State: state, InFlight: strings.Join(slices.Concat(lost.Unknown, lost.Tainted), ", "), Unknown: lost.Unknown, Tainted: lost.Tainted,
+		State: state, InFlight: strings.Join(slices.Concat(lost.Unknown, lost.Tainted), ", "), Unknown: lost.Unknown,
+		Tainted: lost.Tainted,
 	}}
 	if sentence := lost.Sentence(); sentence != "" {
 		result.Error = strings.TrimSpace(result.GetError() + " " + sentence)
@@ -59,11 +64,15 @@ func (h buildHandler) Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.Pr
 }
 
 // sayLeft names in the log of a build that deletes a workspace without its state which resources stay behind.
-func (h buildHandler) sayLeft(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow) error {
+func (h buildHandler) sayLeft(
+	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, b dbsqlc.GetBuildOfferRow,
+) error {
 	if job.Epoch > 1 { // an offer that did not arrive has said it
 		return nil
 	}
-	stored, err := q.GetStateBefore(ctx, dbsqlc.GetStateBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
+	stored, err := q.GetStateBefore(ctx, dbsqlc.GetStateBeforeParams{
+		WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber,
+	})
 	if database.IsNotFound(err) { // nothing was built
 		return nil
 	}
@@ -85,8 +94,12 @@ func (h buildHandler) sayLeft(ctx context.Context, q *dbsqlc.Queries, job dbsqlc
 }
 
 // unsettledBefore returns what the previous build left unsettled.
-func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow) (tfstate.Outcome, error) {
-	before, err := q.GetUnsettledBefore(ctx, dbsqlc.GetUnsettledBeforeParams{WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber})
+func (h buildHandler) unsettledBefore(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow,
+) (tfstate.Outcome, error) {
+	before, err := q.GetUnsettledBefore(ctx, dbsqlc.GetUnsettledBeforeParams{
+		WorkspaceID: b.WorkspaceID, BuildNumber: b.BuildNumber,
+	})
 	if database.IsNotFound(err) {
 		return tfstate.Outcome{}, nil
 	}
@@ -96,20 +109,26 @@ func (h buildHandler) unsettledBefore(ctx context.Context, q *dbsqlc.Queries, b 
 	return tfstate.Outcome{Unknown: before.UnknownResources, Tainted: before.TaintedResources}, nil
 }
 
-// storeUnsettled keeps what a build left unsettled and, unless it succeeded, what earlier builds had left and its state does not settle.
-func (h buildHandler) storeUnsettled(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, built *provisionerpb.BuildResult, succeeded bool) error {
+// storeUnsettled keeps what a build left unsettled and, unless it succeeded, what earlier builds had left and its state
+// does not settle.
+func (h buildHandler) storeUnsettled(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, built *provisionerpb.BuildResult, succeeded bool,
+) error {
 	left := tfstate.Outcome{Unknown: built.GetUnknown(), Tainted: built.GetTainted()}
 	if !succeeded {
 		before, err := h.unsettledBefore(ctx, q, b)
 		if err != nil {
 			return err
 		}
-		left.Unknown, left.Tainted = merged(left.Unknown, before.Unknown), merged(left.Tainted, tfstate.Tainted(built.GetState(), before.Tainted))
+		left.Unknown, left.Tainted = merged(left.Unknown, before.Unknown), merged(left.Tainted,
+			tfstate.Tainted(built.GetState(), before.Tainted))
 	}
 	if len(left.Unknown)+len(left.Tainted) == 0 {
 		return nil
 	}
-	if err := q.UpdateBuildUnsettled(ctx, dbsqlc.UpdateBuildUnsettledParams{ID: b.ID, Unknown: visible(left.Unknown), Tainted: visible(left.Tainted)}); err != nil {
+	if err := q.UpdateBuildUnsettled(ctx, dbsqlc.UpdateBuildUnsettledParams{
+		ID: b.ID, Unknown: visible(left.Unknown), Tainted: visible(left.Tainted),
+	}); err != nil {
 		return fmt.Errorf("store what the build left: %w", err)
 	}
 	return nil

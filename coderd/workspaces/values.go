@@ -27,10 +27,13 @@ type resolved struct {
 	found []value // of the previous build, which has not stored them
 }
 
-// valuesOf returns the values with which a build was made: those that it has stored, and found ones that are only in its state. A build stores
-// what it was asked for at once, and what its template computed when it succeeds. A build that failed, or that ran on an earlier release, has
-// stored no computed values. definitions are those of the version that needs the values.
-func (s *Service) valuesOf(ctx context.Context, q *dbsqlc.Queries, workspace, build uuid.UUID, definitions []templates.Definition) (stored, found []value, err error) {
+// valuesOf returns the values with which a build was made: those that it has stored, and found ones that are only in
+// its state. A build stores what it was asked for at once, and what its template computed when it succeeds. A build
+// that failed, or that ran on an earlier release, has stored no computed values. definitions are those of the version
+// that needs the values.
+func (s *Service) valuesOf(
+	ctx context.Context, q *dbsqlc.Queries, workspace, build uuid.UUID, definitions []templates.Definition,
+) (stored, found []value, err error) {
 	rows, err := q.ListBuildParameters(ctx, build)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list parameters of build: %w", err)
@@ -56,25 +59,30 @@ func has(values []value, name string) bool {
 	return slices.ContainsFunc(values, func(v value) bool { return v.Name == name })
 }
 
-// missing returns the values in a state that a build has not stored. Those of parameters without a definition, which no user can choose,
-// are kept only if they must never change.
+// missing returns the values in a state that a build has not stored. Those of parameters without a definition, which no
+// user can choose, are kept only if they must never change.
 func missing(stored []value, state []byte, definitions []templates.Definition) []value {
 	var out []value
 	for _, p := range tfstate.Parameters(state) {
-		i := slices.IndexFunc(definitions, func(d templates.Definition) bool { return d.Name == p.Name || d.Name == templates.AnyName })
+		i := slices.IndexFunc(definitions,
+			func(d templates.Definition) bool { return d.Name == p.Name || d.Name == templates.AnyName })
 		if has(stored, p.Name) || i < 0 && p.Mutable || i >= 0 && definitions[i].Ephemeral {
 			continue
 		}
 		if len(p.Value) <= templates.MaxValue {
-			out = append(out, value{sdk.ParameterValue{Name: database.Text(p.Name), Value: database.Text(p.Value)}, true})
+			out = append(out, value{sdk.ParameterValue{
+				Name: database.Text(p.Name), Value: database.Text(p.Value),
+			}, true})
 		}
 	}
 	return out
 }
 
-// lostValues returns which given parameters that cannot be changed have a previous value that the version's form no longer allows for the
-// other answers. It evaluates the form, and so must not be called in a transaction.
-func (s *Service) lostValues(ctx context.Context, w dbsqlc.Workspace, t dbsqlc.Template, req buildRequest) (map[string]bool, error) {
+// lostValues returns which given parameters that cannot be changed have a previous value that the version's form no
+// longer allows for the other answers. It evaluates the form, and so must not be called in a transaction.
+func (s *Service) lostValues(
+	ctx context.Context, w dbsqlc.Workspace, t dbsqlc.Template, req buildRequest,
+) (map[string]bool, error) {
 	if req.transition != sdk.TransitionStart || len(req.given) == 0 || w.LatestBuildID == nil || s.opts.Forms == nil {
 		return nil, nil
 	}
@@ -113,7 +121,8 @@ func (s *Service) lostValues(ctx context.Context, w dbsqlc.Workspace, t dbsqlc.T
 	return gone, nil
 }
 
-// mark tells apart the values of a new build: those that the template computed for the build before, and those that someone chose.
+// mark tells apart the values of a new build: those that the template computed for the build before, and those that
+// someone chose.
 func mark(values []sdk.ParameterValue, carried map[string]bool, chosen []sdk.ParameterValue) []value {
 	out := make([]value, len(values))
 	for i, v := range values {
@@ -148,7 +157,8 @@ func storeValues(ctx context.Context, q *dbsqlc.Queries, build uuid.UUID, values
 	}
 	p := dbsqlc.InsertBuildParametersParams{WorkspaceBuildID: build}
 	for _, v := range values {
-		p.Names, p.ParameterValues, p.Computed = append(p.Names, v.Name), append(p.ParameterValues, v.Value), append(p.Computed, v.computed)
+		p.Names, p.ParameterValues, p.Computed = append(p.Names, v.Name), append(p.ParameterValues,
+			v.Value), append(p.Computed, v.computed)
 	}
 	if err := q.InsertBuildParameters(ctx, p); err != nil {
 		return fmt.Errorf("store parameters: %w", err)
@@ -157,7 +167,9 @@ func storeValues(ctx context.Context, q *dbsqlc.Queries, build uuid.UUID, values
 }
 
 // storeComputed stores the values that the template of a build computed, so that later builds keep them.
-func (h buildHandler) storeComputed(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, state []byte) error {
+func (h buildHandler) storeComputed(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, state []byte,
+) error {
 	definitions, err := templates.Definitions(ctx, q, b.TemplateVersionID)
 	if err != nil {
 		return err

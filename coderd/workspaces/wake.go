@@ -17,9 +17,10 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
-// Wake starts a stopped workspace of the actor's own, who connects to it by the name [owner/]workspace[.agent], and returns the build that starts
-// it: a new one, or one that has not ended yet. It gives no consent of the owner's (package consents). It returns fault.NotFound if the actor owns no
-// stopped workspace of that name, fault.Conflict if it is being stopped or deleted, and the faults of a start.
+// Wake starts a stopped workspace of the actor's own, who connects to it by the name [owner/]workspace[.agent], and
+// returns the build that starts it: a new one, or one that has not ended yet. It gives no consent of the owner's
+// (package consents). It returns fault.NotFound if the actor owns no stopped workspace of that name, fault.Conflict if
+// it is being stopped or deleted, and the faults of a start.
 func (s *Service) Wake(ctx context.Context, actor rbac.Actor, name string) (build uuid.UUID, err error) {
 	owner, rest, named := strings.Cut(database.Visible(name), "/")
 	if !named {
@@ -29,7 +30,9 @@ func (s *Service) Wake(ctx context.Context, actor rbac.Actor, name string) (buil
 		return uuid.Nil, rbac.NotFound(rbac.Workspace)
 	}
 	workspace, _, _ := strings.Cut(rest, ".")
-	ws, err := s.opts.DB.GetWorkspaceByOwnerAndName(ctx, dbsqlc.GetWorkspaceByOwnerAndNameParams{OwnerID: actor.UserID, Name: workspace})
+	ws, err := s.opts.DB.GetWorkspaceByOwnerAndName(ctx, dbsqlc.GetWorkspaceByOwnerAndNameParams{
+		OwnerID: actor.UserID, Name: workspace,
+	})
 	if err != nil {
 		return uuid.Nil, lookup.Fault(err, rbac.Workspace, "look up workspace")
 	}
@@ -54,7 +57,9 @@ func (s *Service) Wake(ctx context.Context, actor rbac.Actor, name string) (buil
 }
 
 // wake returns the build that starts a workspace whose row is locked.
-func (s *Service) wake(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, actor rbac.Actor) (uuid.UUID, error) {
+func (s *Service) wake(
+	ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspace, actor rbac.Actor,
+) (uuid.UUID, error) {
 	latest, err := q.GetLatestBuild(ctx, ws.ID)
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("read latest build: %w", err)
@@ -68,7 +73,9 @@ func (s *Service) wake(ctx context.Context, q *dbsqlc.Queries, ws dbsqlc.Workspa
 			return latest.ID, nil
 		}
 	}
-	req, err := s.buildRequestOf(ctx, actor, ws, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: sdk.ReasonSSH})
+	req, err := s.buildRequestOf(ctx, actor, ws, sdk.CreateBuildRequest{
+		Transition: sdk.TransitionStart, Reason: sdk.ReasonSSH,
+	})
 	if err != nil {
 		return uuid.Nil, err
 	}

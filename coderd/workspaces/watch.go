@@ -15,13 +15,15 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
-// lookAnyway is how long a change without a notification (an agent's timeout) goes unnoticed. It is also the time between
-// keep-alives on an idle stream.
+// lookAnyway is how long a change without a notification (an agent's timeout) goes unnoticed. It is also the time
+// between keep-alives on an idle stream.
 const lookAnyway = 15 * time.Second
 
-// follow sends the workspace now and whenever it changes, until ctx ends or a message cannot be sent. It may send changes in
-// quick succession as one.
-func (s *Service) follow(ctx context.Context, viewer rbac.Actor, id uuid.UUID, send func(...httpapi.Event) error) error {
+// follow sends the workspace now and whenever it changes, until ctx ends or a message cannot be sent. It may send
+// changes in quick succession as one.
+func (s *Service) follow(
+	ctx context.Context, viewer rbac.Actor, id uuid.UUID, send func(...httpapi.Event) error,
+) error {
 	changed := notify.NewWake()
 	defer s.opts.PubSub.Subscribe("workspace:"+id.String(), func(string) { changed.Poke() })()
 	ticker := time.NewTicker(lookAnyway)

@@ -27,7 +27,8 @@ import (
 const (
 	maxName  = 32
 	maxPages = 1 << 30
-	// maxList bounds the workspaces in one answer, without a limit or with a greater one. The answer's count includes all.
+	// maxList bounds the workspaces in one answer, without a limit or with a greater one. The answer's count includes
+	// all.
 	maxList = 1000
 	minTTL  = policy.MinTTL
 	maxTTL  = 30 * 24 * time.Hour
@@ -39,7 +40,8 @@ var nameForm = lazyregexp.New(`^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$`)
 func CheckName(name string) error {
 	if len(name) > maxName || !nameForm().MatchString(name) {
 		return fault.New(fault.Invalid, "%q is not a valid workspace name.", name).
-			WithField("name", fmt.Sprintf("must be letters and digits with single hyphens between them, at most %d", maxName))
+			WithField("name",
+				fmt.Sprintf("must be letters and digits with single hyphens between them, at most %d", maxName))
 	}
 	return nil
 }
@@ -56,7 +58,9 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// Only those who create workspaces for others, or see the members of every organization, learn which users exist.
-	if owner.ID != actor.UserID && !actor.Somewhere(rbac.Power{Action: rbac.Create, Resource: rbac.Workspace}) && !actor.Sees(rbac.OrganizationMember, uuid.Nil) {
+	if owner.ID != actor.UserID && !actor.Somewhere(rbac.Power{
+		Action: rbac.Create, Resource: rbac.Workspace,
+	}) && !actor.Sees(rbac.OrganizationMember, uuid.Nil) {
 		return rbac.NotFound(rbac.Workspace)
 	}
 	var req sdk.CreateWorkspaceRequest
@@ -74,7 +78,8 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		return s.tellCreated(ctx, q, id)
 	})
 	if database.IsUniqueViolation(err, "workspaces_name") {
-		return fault.New(fault.Conflict, "%s already has a workspace named %q.", owner.Username, req.Name).WithField("name", "is taken")
+		return fault.New(fault.Conflict, "%s already has a workspace named %q.", owner.Username, req.Name).
+			WithField("name", "is taken")
 	}
 	if err != nil {
 		return fmt.Errorf("create workspace: %w", err)
@@ -97,7 +102,9 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 }
 
 // insert writes the workspace and its first build, or claims a prebuilt workspace, and returns the id.
-func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, owner dbsqlc.User, req sdk.CreateWorkspaceRequest) (id uuid.UUID, err error) {
+func (s *Service) insert(
+	ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, owner dbsqlc.User, req sdk.CreateWorkspaceRequest,
+) (id uuid.UUID, err error) {
 	if err := CheckName(req.Name); err != nil {
 		return id, err
 	}
@@ -116,10 +123,13 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 		return id, fault.New(fault.Conflict, "%s is suspended and cannot have new workspaces.", owner.Username)
 	}
 	// The removal of a member counts their workspaces, as the user's deletion does.
-	if _, err := q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{OrganizationID: t.OrganizationID, UserID: owner.ID}); err != nil {
+	if _, err := q.HoldOrganizationMember(ctx, dbsqlc.HoldOrganizationMemberParams{
+		OrganizationID: t.OrganizationID, UserID: owner.ID,
+	}); err != nil {
 		if database.IsNotFound(err) {
 			return id, fault.New(fault.Invalid, "%s is not a member of the template's organization.", owner.Username).
-				WithDetail("An administrator of the organization can add them: coder organizations members add %s", shell.POSIX(owner.Username))
+				WithDetail("An administrator of the organization can add them: coder organizations members add %s",
+					shell.POSIX(owner.Username))
 		}
 		return id, fmt.Errorf("hold member: %w", err)
 	}
@@ -127,7 +137,8 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 		return id, fault.New(fault.Conflict, "The template %q is deprecated.", t.Name).WithDetail("%s", t.Deprecated)
 	}
 	p := dbsqlc.InsertWorkspaceParams{
-		ID: uuid.New(), OrganizationID: t.OrganizationID, OwnerID: owner.ID, TemplateID: t.ID, Name: req.Name, AutomaticUpdates: string(sdk.UpdatesNever),
+		ID: uuid.New(), OrganizationID: t.OrganizationID, OwnerID: owner.ID, TemplateID: t.ID, Name: req.Name,
+		AutomaticUpdates: string(sdk.UpdatesNever),
 	}
 	rules, err := q.GetTemplatePolicy(ctx, t.ID)
 	if err != nil {
@@ -176,12 +187,15 @@ func (s *Service) insert(ctx context.Context, q *dbsqlc.Queries, actor rbac.Acto
 
 // requestedTemplate returns the template that a request names, directly or by a version. The template cannot be deleted
 // until the transaction ends.
-func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, req sdk.CreateWorkspaceRequest) (dbsqlc.Template, error) {
+func requestedTemplate(
+	ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor, req sdk.CreateWorkspaceRequest,
+) (dbsqlc.Template, error) {
 	id := req.TemplateID
 	if req.TemplateVersionID != uuid.Nil {
 		v, err := q.GetTemplateVersion(ctx, req.TemplateVersionID)
 		if database.IsNotFound(err) || err == nil && (v.TemplateID == nil || id != uuid.Nil && *v.TemplateID != id) {
-			return dbsqlc.Template{}, fault.New(fault.Invalid, "The template version does not exist.").WithField("template_version_id", "does not exist")
+			return dbsqlc.Template{}, fault.New(fault.Invalid, "The template version does not exist.").
+				WithField("template_version_id", "does not exist")
 		}
 		if err != nil {
 			return dbsqlc.Template{}, fmt.Errorf("read template version: %w", err)
@@ -189,7 +203,8 @@ func requestedTemplate(ctx context.Context, q *dbsqlc.Queries, actor rbac.Actor,
 		id = *v.TemplateID
 	}
 	if id == uuid.Nil {
-		return dbsqlc.Template{}, fault.New(fault.Invalid, "A workspace needs a template.").WithField("template_id", "is required")
+		return dbsqlc.Template{}, fault.New(fault.Invalid, "A workspace needs a template.").
+			WithField("template_id", "is required")
 	}
 	t, err := q.HoldTemplate(ctx, id)
 	if database.IsNotFound(err) || err == nil && actor.May(rbac.Use, rbac.Of(rbac.Template, uuid.Nil).In(t.OrganizationID).SharedWith(t.Sharing).WithID(t.ID)) != nil {
@@ -213,8 +228,8 @@ func mayChange(actor rbac.Actor, t dbsqlc.Template) bool {
 	return actor.May(rbac.Update, templates.Object(t)) == nil
 }
 
-// user returns the user in the path. An unknown user gets the same answer as an unknown workspace, so that names cannot be
-// guessed.
+// user returns the user in the path. An unknown user gets the same answer as an unknown workspace, so that names cannot
+// be guessed.
 func (s *Service) user(r *http.Request) (dbsqlc.User, error) {
 	u, err := s.opts.Users.Find(r.Context(), httpapi.ActorFrom(r.Context()), r.PathValue("user"))
 	if fault.CodeOf(err) == fault.NotFound {
@@ -249,7 +264,9 @@ func (s *Service) workspace(r *http.Request, action rbac.Action) (dbsqlc.Workspa
 }
 
 // allowed returns a workspace if the actor may perform the action on the resource that it is, or that belongs to it.
-func (s *Service) allowed(ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action, resource rbac.Resource) (dbsqlc.Workspace, error) {
+func (s *Service) allowed(
+	ctx context.Context, actor rbac.Actor, id uuid.UUID, action rbac.Action, resource rbac.Resource,
+) (dbsqlc.Workspace, error) {
 	w, err := s.opts.DB.GetWorkspace(ctx, id)
 	if err != nil {
 		return w, lookup.Fault(err, rbac.Workspace, "read workspace")
@@ -329,7 +346,8 @@ var orders = []sdk.WorkspaceOrder{sdk.OrderName, sdk.OrderUsed, sdk.OrderCreated
 func readable(actor rbac.Actor) dbsqlc.ListWorkspaceRowsParams {
 	e := actor.Extent(rbac.Workspace)
 	return dbsqlc.ListWorkspaceRowsParams{
-		ViewerID: actor.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member, ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
+		ViewerID: actor.UserID, ExtentAll: e.All, ExtentOrganizations: e.Organizations, ExtentMember: e.Member,
+		ExtentPrincipals: e.Principals, ExtentOnly: e.Only,
 	}
 }
 
@@ -351,7 +369,8 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		limit = maxList
 	}
 	if p.Sort = r.URL.Query().Get("sort"); p.Sort != "" && !slices.Contains(orders, sdk.WorkspaceOrder(p.Sort)) {
-		return fault.New(fault.Invalid, "Workspaces cannot be sorted by %q.", p.Sort).WithField("sort", "must be name, used, created, status, owner or template")
+		return fault.New(fault.Invalid, "Workspaces cannot be sorted by %q.", p.Sort).
+			WithField("sort", "must be name, used, created, status, owner or template")
 	}
 	rows, err := s.page(ctx, p, limit, offset)
 	if err != nil {
@@ -368,9 +387,11 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
-// page returns one page of a list. In the list's own order, the viewer's favorites come first. They are few, and are listed by their
-// ids, so that all others can be read in the order of an index.
-func (s *Service) page(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams, limit, offset int) ([]dbsqlc.ListWorkspaceRowsRow, error) {
+// page returns one page of a list. In the list's own order, the viewer's favorites come first. They are few, and are
+// listed by their ids, so that all others can be read in the order of an index.
+func (s *Service) page(
+	ctx context.Context, p dbsqlc.ListWorkspaceRowsParams, limit, offset int,
+) ([]dbsqlc.ListWorkspaceRowsRow, error) {
 	if p.Sort != "" {
 		p.PageLimit, p.PageOffset = int32(limit), int32(offset)
 		return s.opts.DB.ListWorkspaceRows(ctx, p)
@@ -383,7 +404,8 @@ func (s *Service) page(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams, li
 	first.PageLimit, first.PageOffset = int32(limit), int32(offset)
 	rest.ExceptIds = favorites
 	if first.Ids = favorites; p.Ids != nil {
-		first.Ids = slices.DeleteFunc(slices.Clone(favorites), func(id uuid.UUID) bool { return !slices.Contains(p.Ids, id) })
+		first.Ids = slices.DeleteFunc(slices.Clone(favorites),
+			func(id uuid.UUID) bool { return !slices.Contains(p.Ids, id) })
 	}
 	var rows []dbsqlc.ListWorkspaceRowsRow
 	found := 0 // favorites on this page and those before it
@@ -406,10 +428,13 @@ func (s *Service) page(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams, li
 func (s *Service) count(ctx context.Context, p dbsqlc.ListWorkspaceRowsParams) (int, error) {
 	n, err := s.opts.DB.CountWorkspaceRows(ctx, dbsqlc.CountWorkspaceRowsParams{
 		ViewerID: p.ViewerID, Ids: p.Ids, IncludeDeleted: p.IncludeDeleted, OwnerID: p.OwnerID, ExtentAll: p.ExtentAll,
-		ExtentOrganizations: p.ExtentOrganizations, ExtentMember: p.ExtentMember, ExtentPrincipals: p.ExtentPrincipals, ExtentOnly: p.ExtentOnly,
-		OrganizationID: p.OrganizationID, Shared: p.Shared, SharedWith: p.SharedWith, NotOwnerID: p.NotOwnerID, OwnerName: p.OwnerName, Name: p.Name,
+		ExtentOrganizations: p.ExtentOrganizations, ExtentMember: p.ExtentMember, ExtentPrincipals: p.ExtentPrincipals,
+		ExtentOnly:     p.ExtentOnly,
+		OrganizationID: p.OrganizationID, Shared: p.Shared, SharedWith: p.SharedWith, NotOwnerID: p.NotOwnerID,
+		OwnerName: p.OwnerName, Name: p.Name,
 		TemplateName: p.TemplateName, Dormant: p.Dormant, Outdated: p.Outdated, Status: p.Status,
-		UsedBefore: p.UsedBefore, UsedAfter: p.UsedAfter, Params: p.Params, AgentStatus: p.AgentStatus, Healthy: p.Healthy, External: p.External,
+		UsedBefore: p.UsedBefore, UsedAfter: p.UsedAfter, Params: p.Params, AgentStatus: p.AgentStatus,
+		Healthy: p.Healthy, External: p.External,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("count workspaces: %w", err)

@@ -13,15 +13,17 @@ import (
 const (
 	// maxPeers is how many peers an agent or a provisioner has: people's sessions, region proxies and servers.
 	maxPeers = 4096
-	// maxUnasked is how many peers a client or a region proxy has beyond those it subscribed to: the servers, and those that it has given up.
+	// maxUnasked is how many peers a client or a region proxy has beyond those it subscribed to: the servers, and those
+	// that it has given up.
 	maxUnasked = 256
-	// A participant handles a burst of messages at once, and paceRate in each second after that. Others wait in the connection.
+	// A participant handles a burst of messages at once, and paceRate in each second after that. Others wait in the
+	// connection.
 	paceBurst = 8192
 	paceRate  = 256
 )
 
-// bound returns an error if the server introduces more peers than a participant has use for. It ends the connection; for a client, whose
-// user can be told, it ends the client, too.
+// bound returns an error if the server introduces more peers than a participant has use for. It ends the connection;
+// for a client, whose user can be told, it ends the client, too.
 func (c *Client) bound(id uuid.UUID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,17 +37,18 @@ type Node interface {
 // DialFunc opens a connection for messages and sends the hello. A refusal is a fault.
 type DialFunc func(ctx context.Context, h protocol.Hello) (protocol.Conn, error)
 
-// Options configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the server has
-// assigned the participant's id.
+// Options configures a Client. The caller makes the key first (tailnet.NewPrivateKey); NewNode makes the node once the
+// server has assigned the participant's id.
 type Options struct {
 	Logger *slog.Logger // nil means silence
 
 	// URL is the server's base URL. It also serves relays that have no URL of their own.
 	URL *url.URL
-	// Header returns the credential and other headers of a request. It is called for every dial. The client ends when it returns a
-	// fault with the code unauthenticated, forbidden, invalid or conflict. Nil means no headers.
+	// Header returns the credential and other headers of a request. It is called for every dial. The client ends when
+	// it returns a fault with the code unauthenticated, forbidden, invalid or conflict. Nil means no headers.
 	Header func(ctx context.Context) (http.Header, error)
-	// HTTPClient makes the websocket's request. Nil means one with TLS, which is not used otherwise; without TLS, the system's trust.
+	// HTTPClient makes the websocket's request. Nil means one with TLS, which is not used otherwise; without TLS, the
+	// system's trust.
 	HTTPClient *http.Client
 	TLS        *tls.Config
 	// Dial replaces the websocket, for participants in the server's own process. Nil means the websocket.
@@ -60,16 +61,18 @@ type Options struct {
 	NewNode func(protocol.Welcome) (Node, error)
 	// Inbound returns the ports to which peers of a kind may open connections. Nil means none.
 	Inbound func(protocol.Kind) tailnet.Inbound
-	// Group returns the group of a peer, as in tailnet.Peer. It must not block. Nil means that each peer is a group alone.
+	// Group returns the group of a peer, as in tailnet.Peer. It must not block. Nil means that each peer is a group
+	// alone.
 	Group func(id uuid.UUID) uuid.UUID
-	// Early returns the node if it exists before the welcome, which only a client's can because its id follows from its key. The
-	// hello then carries its announcement. Nil, and a nil result, mean that there is none yet.
+	// Early returns the node if it exists before the welcome, which only a client's can because its id follows from its
+	// key. The hello then carries its announcement. Nil, and a nil result, mean that there is none yet.
 	Early func() Node
 	// Name is as in Hello, for the first connection.
 	Name string
 	// Subscribe lists peers to see from the beginning. Agents and provisioners see servers without naming them.
 	Subscribe []uuid.UUID
-	// OnNotice is called with the server's notices; the client reads no other message until it returns. If nil, notices are only logged.
+	// OnNotice is called with the server's notices; the client reads no other message until it returns. If nil, notices
+	// are only logged.
 	OnNotice func(protocol.Notice)
 }
 
@@ -79,8 +82,8 @@ const (
 	probeTimeout = 600 * time.Millisecond // for an answer after Reconnect: users wait, and an unnecessary new connection costs little
 )
 
-// Client keeps a participant connected to the coordinator, and dials again whenever the connection is lost. Its methods are safe for
-// concurrent use.
+// Client keeps a participant connected to the coordinator, and dials again whenever the connection is lost. Its methods
+// are safe for concurrent use.
 type Client struct {
 	opts Options
 	log  *slog.Logger
@@ -133,9 +136,11 @@ type remote struct {
 	kind  protocol.Kind
 	order uint64
 	pass  string // to show to a server that may not know the peer
-	// lostAt is when the server reported the peer lost, or welcomed this client without confirming the peer. Zero: connected.
+	// lostAt is when the server reported the peer lost, or welcomed this client without confirming the peer. Zero:
+	// connected.
 	lostAt time.Time
-	// doubtful is set when the last connection ended before the server confirmed an unsubscribe: a gone may still follow.
+	// doubtful is set when the last connection ended before the server confirmed an unsubscribe: a gone may still
+	// follow.
 	doubtful bool
 }
 
@@ -145,8 +150,8 @@ type loss struct {
 	peer *remote
 }
 
-// lose notes that the server may have lost a peer. The peer is removed after the grace period, counted from the first time. Called with mu
-// held.
+// lose notes that the server may have lost a peer. The peer is removed after the grace period, counted from the first
+// time. Called with mu held.
 func (c *Client) lose(id uuid.UUID, k *remote) {
 	if !k.lostAt.IsZero() {
 		return
@@ -195,8 +200,9 @@ func (c *Client) Start() {
 	}
 }
 
-// Run keeps the participant connected until Close or the end of ctx: then it sends bye and returns nil. If the server refuses the
-// participant, Run removes the node's peers and returns the fault. After any other error it tries again. A client runs once.
+// Run keeps the participant connected until Close or the end of ctx: then it sends bye and returns nil. If the server
+// refuses the participant, Run removes the node's peers and returns the fault. After any other error it tries again. A
+// client runs once.
 func (c *Client) Run(ctx context.Context) error {
 	if !c.begin() {
 		return nil
@@ -215,7 +221,8 @@ func (c *Client) begin() bool {
 	return true
 }
 
-// Close sends bye and waits until the client has stopped, a few seconds at most. It is idempotent. The node keeps its peers.
+// Close sends bye and waits until the client has stopped, a few seconds at most. It is idempotent. The node keeps its
+// peers.
 func (c *Client) Close() error {
 	c.stopOnce.Do(func() { close(c.stop) })
 	if c.begin() {
@@ -263,9 +270,10 @@ func (c *Client) Welcome(ctx context.Context) (protocol.Welcome, error) {
 	return w, err
 }
 
-// Subscribe asks to see a peer, and blocks until the node can reach it. It waits for a peer that is not connected. It returns at once if
-// the node has the peer already, even an offline one, unless an earlier Unsubscribe is not confirmed yet. If the server refuses, the
-// error is a fault with the reason. If ctx ends, Subscribe withdraws the subscription unless another caller waits for or holds it.
+// Subscribe asks to see a peer, and blocks until the node can reach it. It waits for a peer that is not connected. It
+// returns at once if the node has the peer already, even an offline one, unless an earlier Unsubscribe is not confirmed
+// yet. If the server refuses, the error is a fault with the reason. If ctx ends, Subscribe withdraws the subscription
+// unless another caller waits for or holds it.
 func (c *Client) Subscribe(ctx context.Context, id uuid.UUID) error {
 	c.mu.Lock()
 	w := c.subscriptions[id]
@@ -309,8 +317,9 @@ func (c *Client) Unsubscribe(id uuid.UUID) {
 	}
 }
 
-// Server blocks until a server is among the peers, and returns the latest introduced one: connected ones first, and first of these the
-// ones to which the coordinator connection leads. Other servers are peers while a person's terminal or app goes through them.
+// Server blocks until a server is among the peers, and returns the latest introduced one: connected ones first, and
+// first of these the ones to which the coordinator connection leads. Other servers are peers while a person's terminal
+// or app goes through them.
 func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	var best *remote
 	err := c.await(ctx, "wait for the server's node", func() (bool, error) {
@@ -328,8 +337,8 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	return best.info, nil
 }
 
-// Heard returns since when the coordinator connection leads to the given server, and when the connection last brought a sign of life. It returns
-// zero times if there is no connection, or it leads to another server.
+// Heard returns since when the coordinator connection leads to the given server, and when the connection last brought a
+// sign of life. It returns zero times if there is no connection, or it leads to another server.
 func (c *Client) Heard(server uuid.UUID) (since, last time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,13 +348,14 @@ func (c *Client) Heard(server uuid.UUID) (since, last time.Time) {
 	return c.since, protocol.LastSeen(c.conn)
 }
 
-// Replaced blocks until the server's node with the given id is lost or gone while another server is connected, or the coordinator
-// connection leads to another server, which is connected. It fails if ctx or the client ends first.
+// Replaced blocks until the server's node with the given id is lost or gone while another server is connected, or the
+// coordinator connection leads to another server, which is connected. It fails if ctx or the client ends first.
 func (c *Client) Replaced(ctx context.Context, id uuid.UUID) error {
 	return c.await(ctx, "wait for another server", func() (bool, error) {
 		old := c.peers[id]
 		for other, k := range c.peers {
-			if other != id && k.kind == protocol.KindServer && k.lostAt.IsZero() && (old == nil || !old.lostAt.IsZero() || c.leads(k) && !c.leads(old)) {
+			if other != id && k.kind == protocol.KindServer && k.lostAt.IsZero() &&
+				(old == nil || !old.lostAt.IsZero() || c.leads(k) && !c.leads(old)) {
 				return true, nil
 			}
 		}
@@ -379,12 +389,12 @@ func (c *Client) Peer(id uuid.UUID) (info tailnet.NodeInfo, kind protocol.Kind, 
 	return tailnet.NodeInfo{}, "", false
 }
 
-// Reconnect tells the client that the network has changed or the machine has slept: the client gives up a connection that does not answer
-// within 0.6 s, and cuts a pause between two dials short. It does not block.
+// Reconnect tells the client that the network has changed or the machine has slept: the client gives up a connection
+// that does not answer within 0.6 s, and cuts a pause between two dials short. It does not block.
 func (c *Client) Reconnect() { c.probe.Poke() }
 
-// await blocks until ready, which it calls with mu held, returns true. An error of ready ends the wait at once, unless the error is
-// transient: then await returns it when ctx ends.
+// await blocks until ready, which it calls with mu held, returns true. An error of ready ends the wait at once, unless
+// the error is transient: then await returns it when ctx ends.
 func (c *Client) await(ctx context.Context, what string, ready func() (bool, error)) error {
 	for {
 		c.mu.Lock()

@@ -12,10 +12,13 @@ import (
 // errReplaced ends connections to a server that another one has replaced.
 var errReplaced = errors.New("another server has taken its place")
 
-// DialServer blocks until a server is introduced, and connects to it with dial. A killed server sends no goodbye, and its successor is
-// another node. When the successor is introduced, DialServer cancels a dial in progress and dials the successor, or closes the open connection,
-// so that the caller does not wait for the dead server. It fails if dial fails, or ctx or the client ends.
-func (c *Client) DialServer(ctx context.Context, dial func(context.Context, tailnet.NodeInfo) (net.Conn, error)) (net.Conn, error) {
+// DialServer blocks until a server is introduced, and connects to it with dial. A killed server sends no goodbye, and
+// its successor is another node. When the successor is introduced, DialServer cancels a dial in progress and dials the
+// successor, or closes the open connection, so that the caller does not wait for the dead server. It fails if dial
+// fails, or ctx or the client ends.
+func (c *Client) DialServer(
+	ctx context.Context, dial func(context.Context, tailnet.NodeInfo) (net.Conn, error),
+) (net.Conn, error) {
 	for {
 		conn, err := c.dialServer(ctx, dial)
 		if !errors.Is(err, errReplaced) || ctx.Err() != nil {
@@ -25,7 +28,9 @@ func (c *Client) DialServer(ctx context.Context, dial func(context.Context, tail
 }
 
 // dialServer is DialServer for one server. The error is errReplaced if another one has replaced it.
-func (c *Client) dialServer(ctx context.Context, dial func(context.Context, tailnet.NodeInfo) (net.Conn, error)) (net.Conn, error) {
+func (c *Client) dialServer(
+	ctx context.Context, dial func(context.Context, tailnet.NodeInfo) (net.Conn, error),
+) (net.Conn, error) {
 	server, err := c.Server(ctx)
 	if err != nil {
 		return nil, err

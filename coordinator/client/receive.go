@@ -76,7 +76,9 @@ func (c *Client) introduced(u protocol.PeerUpdate) {
 	if old != nil && old.info.Key != u.Info.Key {
 		node.Remove(id) // the same address under a new key: the old one goes first
 	}
-	if err := node.Upsert(tailnet.Peer{NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Watch: c.watches(u.Kind), Group: c.opts.Group(id)}); err != nil {
+	if err := node.Upsert(tailnet.Peer{
+		NodeInfo: u.Info, Inbound: c.opts.Inbound(u.Kind), Watch: c.watches(u.Kind), Group: c.opts.Group(id),
+	}); err != nil {
 		c.log.Warn("cannot add peer", "peer", id, "err", err)
 		if old != nil && old.info.Key != u.Info.Key {
 			c.mu.Lock()
@@ -105,8 +107,8 @@ func (c *Client) introduced(u protocol.PeerUpdate) {
 	c.changed.Notify()
 }
 
-// watches reports whether the node watches paths to peers of a kind: those that people's sessions travel on. A server has too many
-// peers for that, and they have other signs of life.
+// watches reports whether the node watches paths to peers of a kind: those that people's sessions travel on. A server
+// has too many peers for that, and they have other signs of life.
 func (c *Client) watches(kind protocol.Kind) bool {
 	person := func(k protocol.Kind) bool { return k == protocol.KindClient || k == protocol.KindProxy }
 	return person(c.opts.Kind) && kind == protocol.KindAgent || c.opts.Kind == protocol.KindAgent && person(kind)
@@ -244,9 +246,9 @@ func (o *outbox) restart() {
 	}
 }
 
-// take empties the outbox. Readies come first, because a peer waits for them. If the server confirms unsubscribe, leaving holds the peers
-// it has not confirmed yet. take adds to leaving, and keeps back messages about those peers, so that what the server sends after its
-// confirmation answers what was sent after it.
+// take empties the outbox. Readies come first, because a peer waits for them. If the server confirms unsubscribe,
+// leaving holds the peers it has not confirmed yet. take adds to leaving, and keeps back messages about those peers, so
+// that what the server sends after its confirmation answers what was sent after it.
 func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []protocol.ClientMessage {
 	var out []protocol.ClientMessage
 	for id := range o.readies {

@@ -19,7 +19,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// complainEvery is when the log first repeats a warning about a server that stays away. The time doubles up to complainRarely.
+// complainEvery is when the log first repeats a warning about a server that stays away. The time doubles up to
+// complainRarely.
 const (
 	complainEvery  = time.Minute
 	complainRarely = time.Hour
@@ -142,7 +143,8 @@ func (c *Client) hello() protocol.Hello {
 		node = c.opts.Early()
 	}
 	if node != nil {
-		if info := protocol.Presentable(node.Info()); info.Region != 0 && len(protocol.Encode(info)) <= protocol.MaxHelloNode {
+		if info := protocol.Presentable(node.Info()); info.Region != 0 &&
+			len(protocol.Encode(info)) <= protocol.MaxHelloNode {
 			h.Node = &info
 		}
 	}
@@ -228,7 +230,8 @@ func (c *Client) enter(conn protocol.Conn, w protocol.Welcome, h protocol.Hello)
 }
 
 func (c *Client) nodeFor(w protocol.Welcome) (Node, error) {
-	if (c.opts.Kind == protocol.KindClient || c.opts.Kind == protocol.KindProxy) && w.ID != tailnet.ClientID(c.opts.Key) {
+	if (c.opts.Kind == protocol.KindClient || c.opts.Kind == protocol.KindProxy) &&
+		w.ID != tailnet.ClientID(c.opts.Key) {
 		return nil, &setupError{errors.New("the server gave this node an id that is not its key's")}
 	}
 	c.mu.Lock()
@@ -259,8 +262,8 @@ func (c *Client) leave() {
 	node.SetOnline(false)
 }
 
-// converse sends and receives until the connection ends, and returns why. announced is the sequence number of the announcement that the
-// hello carried, 0 for none.
+// converse sends and receives until the connection ends, and returns why. announced is the sequence number of the
+// announcement that the hello carried, 0 for none.
 func (c *Client) converse(ctx context.Context, conn protocol.Conn, announced uint64) error {
 	// Detached from ctx so that the bye is sent even after cancellation.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -289,8 +292,8 @@ func (c *Client) converse(ctx context.Context, conn protocol.Conn, announced uin
 	}
 }
 
-// write sends the contents of the outbox until own ends. When ctx ends it sends bye. It closes the connection. sent is the sequence
-// number of the latest announcement on this connection.
+// write sends the contents of the outbox until own ends. When ctx ends it sends bye. It closes the connection. sent is
+// the sequence number of the latest announcement on this connection.
 func (c *Client) write(ctx, own context.Context, conn protocol.Conn, sent uint64) {
 	defer conn.Close(websock.StatusNormal, "")
 	c.mu.Lock()

@@ -19,13 +19,14 @@ import (
 
 // Table is what a Link needs of its server. Its methods are called from several goroutines.
 type Table interface {
-	// Collect appends to out what Take returns, and holds the table's lock meanwhile. A link that another one has replaced gets nothing.
+	// Collect appends to out what Take returns, and holds the table's lock meanwhile. A link that another one has
+	// replaced gets nothing.
 	Collect(l *Link, out []protocol.LinkMessage) []protocol.LinkMessage
-	// Apply applies a message of the other server: present, gone, want, unwant, ready, meet or synced. It may block until the relay has
-	// released a key. An error ends the link.
+	// Apply applies a message of the other server: present, gone, want, unwant, ready, meet or synced. It may block
+	// until the relay has released a key. An error ends the link.
 	Apply(l *Link, m protocol.LinkMessage) error
-	// Process returns a function that asks whether the process that is connected here as a participant, with a key, answers. The function
-	// blocks until the answer, at most for some seconds.
+	// Process returns a function that asks whether the process that is connected here as a participant, with a key,
+	// answers. The function blocks until the answer, at most for some seconds.
 	Process(id uuid.UUID, key tailnet.PublicKey) func(context.Context) bool
 }
 
@@ -37,8 +38,8 @@ type Reader interface {
 	Subscription(l *Link, pair protocol.LinkPair) (protocol.LinkMessage, bool)
 }
 
-// Link is the connection to another server. Its methods are safe for concurrent use, and may be called with the table's lock held, except
-// Serve and Probe.
+// Link is the connection to another server. Its methods are safe for concurrent use, and may be called with the table's
+// lock held, except Serve and Probe.
 type Link struct {
 	server  uuid.UUID
 	conn    protocol.Conn
@@ -58,14 +59,18 @@ type Link struct {
 	probing int                  // probes of the other server in progress here
 }
 
-// New greets the server at the other end of conn. It blocks until that server has answered, protocol.DialTimeout at most. The caller has
-// authenticated both ends, and closes conn after an error. The link ends with ctx; otherwise End or Serve must be called.
+// New greets the server at the other end of conn. It blocks until that server has answered, protocol.DialTimeout at
+// most. The caller has authenticated both ends, and closes conn after an error. The link ends with ctx; otherwise End
+// or Serve must be called.
 func New(ctx context.Context, server uuid.UUID, conn protocol.Conn) (*Link, error) {
 	version, err := greet(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{server: server, conn: conn, version: version, wake: notify.NewWake(), since: time.Now(), asked: make(map[uint64]chan bool)}
+	l := &Link{
+		server: server, conn: conn, version: version, wake: notify.NewWake(), since: time.Now(),
+		asked: make(map[uint64]chan bool),
+	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	return l, nil
 }
@@ -104,8 +109,8 @@ func (l *Link) End() { l.cancel() }
 // Done is closed when the link has ended.
 func (l *Link) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Serve exchanges messages until the link ends, closes the connection, and waits for everything that it started. It returns why the link
-// ended. Call it once.
+// Serve exchanges messages until the link ends, closes the connection, and waits for everything that it started. It
+// returns why the link ended. Call it once.
 func (l *Link) Serve(t Table, log *slog.Logger) error {
 	var own sync.WaitGroup
 	own.Go(func() { l.write(t, log) })

@@ -36,7 +36,11 @@ func (o *outbox) last(out []protocol.LinkMessage) []protocol.LinkMessage {
 	o.ready.take(batch, func(pair protocol.LinkPair, k tailnet.PublicKey) {
 		out = append(out, protocol.LinkMessage{Ready: &protocol.LinkReady{LinkPair: pair, Key: k}})
 	})
-	o.meet.take(batch, func(_ protocol.LinkPair, m protocol.LinkMeet) { out = append(out, protocol.LinkMessage{Meet: &m}) })
+	o.meet.take(batch, func(_ protocol.LinkPair, m protocol.LinkMeet) {
+		out = append(out, protocol.LinkMessage{
+			Meet: &m,
+		})
+	})
 	if len(out) == 0 && !o.synced {
 		o.synced = true
 		out = append(out, protocol.LinkMessage{Synced: &protocol.Synced{}})

@@ -13,8 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// Probe asks the other server whether the process of an agent with a key answers. It blocks until the answer, and returns false if ctx or the
-// link ends first. The error is the fault Unavailable if too many probes are in progress.
+// Probe asks the other server whether the process of an agent with a key answers. It blocks until the answer, and
+// returns false if ctx or the link ends first. The error is the fault Unavailable if too many probes are in progress.
 func (l *Link) Probe(ctx context.Context, id uuid.UUID, key tailnet.PublicKey) (bool, error) {
 	l.mu.Lock()
 	if len(l.asked) >= protocol.MaxProbes {
@@ -88,7 +88,8 @@ type Info struct {
 // Info returns the link's figures.
 func (l *Link) Info() Info {
 	return Info{
-		Server: l.server, Since: l.since, RTT: time.Duration(l.latest.Load()), Sent: l.sent.Load(), Received: l.received.Load(),
+		Server: l.server, Since: l.since, RTT: time.Duration(l.latest.Load()), Sent: l.sent.Load(),
+		Received: l.received.Load(),
 	}
 }
 

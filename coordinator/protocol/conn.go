@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// Conn carries messages. Only one goroutine may read at a time; the other methods are safe for concurrent use. Close unblocks reads
-// and writes, and is idempotent. *websock.Conn implements it.
+// Conn carries messages. Only one goroutine may read at a time; the other methods are safe for concurrent use. Close
+// unblocks reads and writes, and is idempotent. *websock.Conn implements it.
 type Conn interface {
 	Read(ctx context.Context) ([]byte, error)
 	Write(ctx context.Context, data []byte) error

@@ -23,11 +23,12 @@ type Hello struct {
 	Subscribe []uuid.UUID
 	// Node is the client's announcement, as in a node message. If nil, the announcement follows the welcome.
 	Node *tailnet.NodeInfo
-	// Name is the participant that the client is about to ask for, in a form that the server's Options.Resolve understands. The server subscribes
-	// the client to it unasked. It is a hint: if the name is unknown, or the client may not see it, the server does not answer.
+	// Name is the participant that the client is about to ask for, in a form that the server's Options.Resolve
+	// understands. The server subscribes the client to it unasked. It is a hint: if the name is unknown, or the client
+	// may not see it, the server does not answer.
 	Name string
-	// At is when the request arrived, before its credential was checked: if the principal was revoked since, the check does not count.
-	// The zero value means now.
+	// At is when the request arrived, before its credential was checked: if the principal was revoked since, the check
+	// does not count. The zero value means now.
 	At time.Time
 }
 
@@ -39,7 +40,8 @@ func ParseHello(r *http.Request) (Hello, error) {
 	}
 	if text := r.Header.Get(NodeHeader); text != "" {
 		if h.Node, err = parseNode(text); err != nil {
-			return Hello{}, fault.New(fault.Invalid, "the node's announcement is malformed: %w", err).WithField(NodeHeader, "want a node as in a node message")
+			return Hello{}, fault.New(fault.Invalid, "the node's announcement is malformed: %w", err).
+				WithField(NodeHeader, "want a node as in a node message")
 		}
 	}
 	h.At = time.Now()
@@ -60,7 +62,8 @@ func parseNode(text string) (*tailnet.NodeInfo, error) {
 	return n, checkNode(*n)
 }
 
-// Header returns the headers of a request with this hello, or nil if it carries no announcement. ParseHello is the inverse of Query and Header.
+// Header returns the headers of a request with this hello, or nil if it carries no announcement. ParseHello is the
+// inverse of Query and Header.
 func (h Hello) Header() http.Header {
 	if h.Node == nil {
 		return nil
@@ -72,14 +75,16 @@ func parseQuery(q url.Values) (Hello, error) {
 	var h Hello
 	var err error
 	if h.Version, err = strconv.Atoi(q.Get("v")); err != nil || h.Version < 1 {
-		return Hello{}, fault.New(fault.Invalid, "the mesh protocol version is missing or not a number").WithField("v", "want a number")
+		return Hello{}, fault.New(fault.Invalid, "the mesh protocol version is missing or not a number").
+			WithField("v", "want a number")
 	}
 	if h.Version < MinVersion {
 		return Hello{}, fault.New(fault.Invalid, "this program speaks version %d of the mesh protocol, the server needs %d or newer", h.Version, MinVersion).
 			WithDetail("install the version of the command line that the server offers")
 	}
 	if h.Key, err = tailnet.ParsePublicKey(q.Get("key")); err != nil || h.Key.IsZero() {
-		return Hello{}, fault.New(fault.Invalid, "the node key is missing or malformed").WithField("key", "want a node public key")
+		return Hello{}, fault.New(fault.Invalid, "the node key is missing or malformed").
+			WithField("key", "want a node public key")
 	}
 	ids := q["subscribe"]
 	if len(ids) > MaxHelloSubscriptions {
@@ -97,7 +102,8 @@ func parseQuery(q url.Values) (Hello, error) {
 	}
 	h.Name = q.Get("name")
 	if len(h.Name) > MaxName || !utf8.ValidString(h.Name) {
-		return Hello{}, fault.New(fault.Invalid, "the name is too long or not valid text").WithField("name", fmt.Sprintf("at most %d bytes of UTF-8", MaxName))
+		return Hello{}, fault.New(fault.Invalid, "the name is too long or not valid text").
+			WithField("name", fmt.Sprintf("at most %d bytes of UTF-8", MaxName))
 	}
 	return h, nil
 }
@@ -136,7 +142,8 @@ func checkNode(n tailnet.NodeInfo) error {
 	return nil
 }
 
-// validEndpoint reports whether ep has a port and a unicast address outside of the mesh (a tunnel inside the tunnel would never end).
+// validEndpoint reports whether ep has a port and a unicast address outside of the mesh (a tunnel inside the tunnel
+// would never end).
 func validEndpoint(ep netip.AddrPort) bool {
 	a := ep.Addr().Unmap()
 	return ep.IsValid() && ep.Port() != 0 && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" &&
@@ -145,7 +152,8 @@ func validEndpoint(ep netip.AddrPort) bool {
 
 // Presentable returns info in a form that a server accepts: without invalid endpoints, and with at most MaxEndpoints.
 func Presentable(info tailnet.NodeInfo) tailnet.NodeInfo {
-	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints), func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
+	info.Endpoints = slices.DeleteFunc(slices.Clone(info.Endpoints),
+		func(ep netip.AddrPort) bool { return !validEndpoint(ep) })
 	if len(info.Endpoints) > MaxEndpoints {
 		info.Endpoints = info.Endpoints[:MaxEndpoints]
 	}

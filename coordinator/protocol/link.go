@@ -14,8 +14,8 @@ import (
 // LinkPath is the path of links between servers below a server's replica URL.
 const LinkPath = "/api/v2/mesh/link"
 
-// LinkVersion is the version of the protocol between servers that this build speaks; it only grows. MinLinkVersion is the oldest version
-// that it still understands. Each side speaks the lower of the two.
+// LinkVersion is the version of the protocol between servers that this build speaks; it only grows. MinLinkVersion is
+// the oldest version that it still understands. Each side speaks the lower of the two.
 //
 //	1  2026-11-22  first
 //	2  2026-11-23  participants may be region proxies (KindProxy); servers of earlier versions do not learn of them
@@ -49,7 +49,8 @@ type LinkHello struct {
 	Version int `json:"version"`
 }
 
-// Present announces a participant that is, or was last, connected to the sender, with everything that other servers need to know.
+// Present announces a participant that is, or was last, connected to the sender, with everything that other servers
+// need to know.
 type Present struct {
 	ID      uuid.UUID         `json:"id"`
 	Kind    Kind              `json:"kind"`
@@ -59,8 +60,8 @@ type Present struct {
 	Addr    netip.Addr        `json:"addr,omitzero"`
 	Detail  string            `json:"detail,omitempty"`
 	Key     tailnet.PublicKey `json:"key"`
-	// Stamp orders the participant's connections: the highest one of all servers owns it. It is the time of the connection in
-	// microseconds since 1970, or one more than the highest stamp that the server knew.
+	// Stamp orders the participant's connections: the highest one of all servers owns it. It is the time of the
+	// connection in microseconds since 1970, or one more than the highest stamp that the server knew.
 	Stamp   int64             `json:"stamp"`
 	Lost    bool              `json:"lost,omitempty"` // its connection ended without a bye
 	Version int               `json:"version"`        // of the protocol that it speaks
@@ -70,7 +71,8 @@ type Present struct {
 	Pass    string            `json:"pass,omitempty"` // of a client
 }
 
-// LinkGone reports that a participant of the sender is gone. Code and Message are the reason of a revocation, empty for others.
+// LinkGone reports that a participant of the sender is gone. Code and Message are the reason of a revocation, empty for
+// others.
 type LinkGone struct {
 	ID      uuid.UUID  `json:"id"`
 	Code    fault.Code `json:"code,omitempty"`
@@ -89,8 +91,8 @@ type LinkReady struct {
 	Key tailnet.PublicKey `json:"key"` // of To
 }
 
-// LinkMeet asks the receiver to send its participant the endpoints of the sender's, after a delay: the other way round the sender does
-// the same, so that both nodes receive them at the same time.
+// LinkMeet asks the receiver to send its participant the endpoints of the sender's, after a delay: the other way round
+// the sender does the same, so that both nodes receive them at the same time.
 type LinkMeet struct {
 	LinkPair
 	FromMoves uint64 `json:"from_moves"` // the announcements that this is about
@@ -128,7 +130,8 @@ type LinkMessage struct {
 	Synced  *Synced     `json:"synced,omitempty"`
 }
 
-// DecodeLinkMessage decodes a server's message to another server, and validates everything that does not depend on other messages.
+// DecodeLinkMessage decodes a server's message to another server, and validates everything that does not depend on
+// other messages.
 func DecodeLinkMessage(data []byte) (LinkMessage, error) {
 	var m LinkMessage
 	if len(data) > MaxLinkMessage {

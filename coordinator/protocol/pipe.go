@@ -26,8 +26,8 @@ type pipeState struct {
 	why    atomic.Pointer[websock.CloseError]
 }
 
-// Pipe returns both ends of a connection inside the process, with the limits of a real one. Writes block while the other end has not read
-// several earlier messages.
+// Pipe returns both ends of a connection inside the process, with the limits of a real one. Writes block while the
+// other end has not read several earlier messages.
 func Pipe() (client, server Conn) {
 	a, b := make(chan []byte, pipeDepth), make(chan []byte, pipeDepth)
 	shared := &pipeState{closed: make(chan struct{})}

@@ -17,7 +17,8 @@ import (
 // Path is the path of the coordinator below the server's base URL.
 const Path = "/api/v2/mesh/coordinate"
 
-// Version is the protocol version of this build; it only grows. MinVersion is the oldest version that it still understands.
+// Version is the protocol version of this build; it only grows. MinVersion is the oldest version that it still
+// understands.
 //
 //	1  2026-11-21  first
 //	2  2026-11-22  agents remember a pass per client (pass), and show it to a server that may not know the client (held)
@@ -84,7 +85,8 @@ func (k Kind) Valid() bool {
 	return false
 }
 
-// MayInitiate holds the rules on who may see whom that apply to every deployment, before the server's Authorizer is asked.
+// MayInitiate holds the rules on who may see whom that apply to every deployment, before the server's Authorizer is
+// asked.
 func (k Kind) MayInitiate(to Kind) bool {
 	switch k {
 	case KindServer:
@@ -137,8 +139,8 @@ type Refused struct {
 	Message string     `json:"message"`
 }
 
-// PeerPass is what an agent remembers of a client, to show it to another server: which session the client joined with. Only servers
-// of the deployment can make and read a pass.
+// PeerPass is what an agent remembers of a client, to show it to another server: which session the client joined with.
+// Only servers of the deployment can make and read a pass.
 type PeerPass struct {
 	ID   uuid.UUID         `json:"id"`
 	Key  tailnet.PublicKey `json:"key"`
@@ -184,8 +186,8 @@ type ServerMessage struct {
 // Bye is the client's last message; it will not reconnect.
 type Bye struct{}
 
-// Held names clients that an agent still has as peers when a server welcomes it. The server answers gone for each whose session has
-// ended, and keeps the others as lost until they return.
+// Held names clients that an agent still has as peers when a server welcomes it. The server answers gone for each whose
+// session has ended, and keeps the others as lost until they return.
 type Held struct {
 	Peers []PeerPass `json:"peers"` // without a pass if the agent never received one
 }

@@ -26,8 +26,8 @@ func Escape(address string) string {
 	return out.String()
 }
 
-// NamesOption reports whether the program that opens an address would take its host, its user or its content for an option, as ssh does
-// with ssh://-oProxyCommand=….
+// NamesOption reports whether the program that opens an address would take its host, its user or its content for an
+// option, as ssh does with ssh://-oProxyCommand=….
 func NamesOption(address string) bool {
 	u, err := url.Parse(Escape(address))
 	if err != nil {
@@ -45,8 +45,9 @@ func NamesOption(address string) bool {
 	return u.Scheme != "" && u.Host == "" && strings.HasPrefix(strings.TrimLeft(u.Path, "/"), "-")
 }
 
-// MisleadsToken reports whether a token in place of TokenMark could reach another host than the server's: the token must be the value of a
-// parameter, and each parameter that names an address must name the server's, which programs sign in to with the token.
+// MisleadsToken reports whether a token in place of TokenMark could reach another host than the server's: the token
+// must be the value of a parameter, and each parameter that names an address must name the server's, which programs
+// sign in to with the token.
 func MisleadsToken(address string, server *url.URL) bool {
 	if !strings.Contains(address, TokenMark) {
 		return false
@@ -82,5 +83,6 @@ func isServer(value string, server *url.URL) bool {
 		return false
 	}
 	u, err := url.Parse(text)
-	return err == nil && strings.EqualFold(u.Scheme, server.Scheme) && strings.EqualFold(u.Host, server.Host) && u.User == nil
+	return err == nil && strings.EqualFold(u.Scheme, server.Scheme) && strings.EqualFold(u.Host, server.Host) &&
+		u.User == nil
 }

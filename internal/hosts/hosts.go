@@ -143,7 +143,9 @@ func (h *Hosts) Handler(next http.Handler) http.Handler {
 		if h.setting == "" {
 			detail = "Use localhost or an address."
 		}
-		body, err := json.Marshal(map[string]string{"message": "This server does not answer to the host " + nameOf(r.Host) + ".", "detail": detail})
+		body, err := json.Marshal(map[string]string{
+			"message": "This server does not answer to the host " + nameOf(r.Host) + ".", "detail": detail,
+		})
 		if err != nil {
 			panic(err) // a map of strings
 		}

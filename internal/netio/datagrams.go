@@ -16,8 +16,9 @@ const lengthSize = 2
 // errLong reports a datagram that UDP does not carry either.
 var errLong = errors.New("a datagram has at most 65535 bytes")
 
-// Datagrams returns a connection that carries datagrams over a stream: each comes after its length as two bytes, big endian. Write sends one of at
-// most 65535 bytes. Read returns one, without what p has no room for. A Read that its deadline ends loses nothing. Closing it closes the stream.
+// Datagrams returns a connection that carries datagrams over a stream: each comes after its length as two bytes, big
+// endian. Write sends one of at most 65535 bytes. Read returns one, without what p has no room for. A Read that its
+// deadline ends loses nothing. Closing it closes the stream.
 func Datagrams(stream net.Conn) net.Conn {
 	return &datagramConn{Conn: stream, r: bufio.NewReaderSize(stream, lengthSize+maxDatagram)}
 }

@@ -51,10 +51,12 @@ type WorkspaceAgent struct {
 	Monitors                 List[AgentMonitor]   `json:"monitors"`
 }
 
-// BlocksLogin reports whether logins wait for start scripts: for all of them if the agent says so, else for those that say so themselves.
+// BlocksLogin reports whether logins wait for start scripts: for all of them if the agent says so, else for those that
+// say so themselves.
 func (a WorkspaceAgent) BlocksLogin() bool {
 	return a.LifecycleState.Starting() && (a.StartupScriptBehavior == StartupBlocking ||
-		slices.ContainsFunc(a.Scripts, func(s AgentScript) bool { return s.RunOnStart && s.StartBlocksLogin && s.EndedAt == nil }))
+		slices.ContainsFunc(a.Scripts,
+			func(s AgentScript) bool { return s.RunOnStart && s.StartBlocksLogin && s.EndedAt == nil }))
 }
 
 // Over returns the agent's monitors that have passed their thresholds. An agent that is not connected has none.
@@ -103,10 +105,13 @@ type ExternalAgentCredentials struct {
 	AgentToken string `json:"agent_token"`
 }
 
-// ExternalAgentCredentials returns how to start an external agent of a running workspace, named by its name or id. Only the workspace's owner
-// may know. The token changes with each build.
-func (c *Client) ExternalAgentCredentials(ctx context.Context, workspace uuid.UUID, agent string) (ExternalAgentCredentials, error) {
-	return get[ExternalAgentCredentials](ctx, c, "workspaces/"+workspace.String()+"/external-agent/"+url.PathEscape(agent)+"/credentials")
+// ExternalAgentCredentials returns how to start an external agent of a running workspace, named by its name or id. Only
+// the workspace's owner may know. The token changes with each build.
+func (c *Client) ExternalAgentCredentials(
+	ctx context.Context, workspace uuid.UUID, agent string,
+) (ExternalAgentCredentials, error) {
+	return get[ExternalAgentCredentials](ctx, c,
+		"workspaces/"+workspace.String()+"/external-agent/"+url.PathEscape(agent)+"/credentials")
 }
 
 // AgentConnections counts the current connections to a workspace, and what all its connections have carried.
@@ -217,7 +222,8 @@ type AgentLog struct {
 type AgentConnection struct {
 	DisableDirectConnections bool   `json:"disable_direct_connections"`
 	HostnameSuffix           string `json:"hostname_suffix,omitempty"`
-	// Server is the server that answers, and UnreachableServer the one that the agent is connected to, if there is no link between the two.
+	// Server is the server that answers, and UnreachableServer the one that the agent is connected to, if there is no
+	// link between the two.
 	Server            uuid.UUID `json:"server,omitzero"`
 	UnreachableServer uuid.UUID `json:"unreachable_server,omitzero"`
 }
@@ -266,7 +272,8 @@ func (c *Client) AgentLogs(ctx context.Context, id uuid.UUID, after int64) ([]Ag
 	return get[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs?after="+strconv.FormatInt(after, 10))
 }
 
-// AgentContainers lists the dev containers that an agent starts, and their containers. Agents do not report other containers.
+// AgentContainers lists the dev containers that an agent starts, and their containers. Agents do not report other
+// containers.
 type AgentContainers struct {
 	Containers    List[AgentContainer]    `json:"containers"`
 	Devcontainers List[AgentDevcontainer] `json:"devcontainers"`

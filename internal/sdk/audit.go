@@ -70,8 +70,8 @@ func (c *Client) AuditLogs(ctx context.Context, query LogQuery) (AuditLogsRespon
 	return get[AuditLogsResponse](ctx, c, "audit"+page(query.Q, query.Limit, query.Offset))
 }
 
-// ExportAuditLogs copies the audit log to w, as one JSON object per line, newest first. Of the query, only Q counts. It blocks
-// until everything is copied or ctx ends.
+// ExportAuditLogs copies the audit log to w, as one JSON object per line, newest first. Of the query, only Q counts. It
+// blocks until everything is copied or ctx ends.
 func (c *Client) ExportAuditLogs(ctx context.Context, w io.Writer, query LogQuery) error {
 	return c.export(ctx, w, "audit/export"+page(query.Q, 0, 0))
 }
@@ -132,8 +132,8 @@ type ConnectionLogSSHInfo struct {
 	ExitCode         *int       `json:"exit_code,omitempty"`
 }
 
-// ConnectionTypes are the types of the connections that a user has opened: ssh, vscode, jetbrains, reconnecting_pty, workspace_app or
-// port_forwarding.
+// ConnectionTypes are the types of the connections that a user has opened: ssh, vscode, jetbrains, reconnecting_pty,
+// workspace_app or port_forwarding.
 type ConnectionTypes struct {
 	Types List[string] `json:"types"`
 }

@@ -38,21 +38,22 @@ type WorkspaceBuild struct {
 	Status              WorkspaceStatus      `json:"status"`
 	DailyCost           int32                `json:"daily_cost"`
 	MatchedProvisioners *MatchedProvisioners `json:"matched_provisioners,omitempty"`
-	// UnknownResources lists the addresses of resources that this build, or one before it, began to change, and that may exist without
-	// being in the state. TaintedResources were begun, are in the state, and are recreated by the next build. A build that succeeds leaves
-	// none.
+	// UnknownResources lists the addresses of resources that this build, or one before it, began to change, and that
+	// may exist without being in the state. TaintedResources were begun, are in the state, and are recreated by the
+	// next build. A build that succeeds leaves none.
 	UnknownResources []string `json:"unknown_resources,omitempty"`
 	TaintedResources []string `json:"tainted_resources,omitempty"`
 	HasExternalAgent bool     `json:"has_external_agent"`
-	// CredentialsWithheld reports that the workspace has none of its owner's credentials, because the owner has not started a workspace of the template
-	// themselves, or has revoked that.
+	// CredentialsWithheld reports that the workspace has none of its owner's credentials, because the owner has not
+	// started a workspace of the template themselves, or has revoked that.
 	CredentialsWithheld bool `json:"credentials_withheld"`
 	// AllowReplacing is what the request allowed the build to replace; nil if the template decided.
 	AllowReplacing []string `json:"allow_replacing,omitzero"`
-	// WouldReplace lists the addresses of the resources because of which a build was refused (JobErrorReplaces). Such a build has the version and the
-	// parameters that the workspace had before, and keeps.
+	// WouldReplace lists the addresses of the resources because of which a build was refused (JobErrorReplaces). Such a
+	// build has the version and the parameters that the workspace had before, and keeps.
 	WouldReplace []string `json:"would_replace,omitempty"`
-	// InstantClaim reports that the build gives a prebuilt workspace to its owner, who can connect while the build is still running.
+	// InstantClaim reports that the build gives a prebuilt workspace to its owner, who can connect while the build is
+	// still running.
 	InstantClaim bool `json:"instant_claim"`
 }
 
@@ -115,8 +116,9 @@ type CreateBuildRequest struct {
 	RichParameterValues     []ParameterValue `json:"rich_parameter_values,omitempty"`
 	// ProvisionerTags are required in addition to the template's. Nil: those of the previous build. Empty: none.
 	ProvisionerTags map[string]string `json:"provisioner_tags,omitzero"`
-	// AllowReplacing lists the addresses of the resources that a start or stop may replace or delete although the workspace keeps them while it is
-	// stopped. A build that would do more fails with JobErrorReplaces before it changes anything. Nil: the template decides. Empty: none.
+	// AllowReplacing lists the addresses of the resources that a start or stop may replace or delete although the
+	// workspace keeps them while it is stopped. A build that would do more fails with JobErrorReplaces before it
+	// changes anything. Nil: the template decides. Empty: none.
 	AllowReplacing []string    `json:"allow_replacing,omitzero"`
 	LogLevel       string      `json:"log_level,omitempty"` // "", "debug"
 	Reason         BuildReason `json:"reason,omitempty"`
@@ -128,8 +130,8 @@ type UpdateStateRequest struct {
 	Force bool   `json:"force,omitempty"` // the state may be older, or have another lineage
 }
 
-// StoredState identifies the Terraform state that a build left (GET workspaces/{w}/states). Problem says why no build can start from it; the
-// fields after it are then zero.
+// StoredState identifies the Terraform state that a build left (GET workspaces/{w}/states). Problem says why no build
+// can start from it; the fields after it are then zero.
 type StoredState struct {
 	BuildID       uuid.UUID  `json:"build_id"`
 	BuildNumber   int32      `json:"build_number"`
@@ -145,8 +147,8 @@ type StoredState struct {
 	Size          int64      `json:"size"`              // bytes
 }
 
-// RestoreStateRequest builds a workspace from the state that an earlier build left (POST workspacebuilds/{b}/restore): with the transition and
-// the template version of its latest build.
+// RestoreStateRequest builds a workspace from the state that an earlier build left (POST workspacebuilds/{b}/restore):
+// with the transition and the template version of its latest build.
 type RestoreStateRequest struct {
 	Reason BuildReason `json:"reason,omitempty"`
 }
@@ -176,8 +178,9 @@ func (c *Client) CreateBuild(ctx context.Context, workspace uuid.UUID, req Creat
 	return create[WorkspaceBuild](ctx, c, "workspaces/"+workspace.String()+"/builds", req)
 }
 
-// Restart stops a running workspace and starts it again once the stop has succeeded. The server checks the start first, and the request's
-// transition is start or empty. It returns the build that runs now: the stop, or the start of a stopped workspace.
+// Restart stops a running workspace and starts it again once the stop has succeeded. The server checks the start first,
+// and the request's transition is start or empty. It returns the build that runs now: the stop, or the start of a
+// stopped workspace.
 func (c *Client) Restart(ctx context.Context, workspace uuid.UUID, req CreateBuildRequest) (WorkspaceBuild, error) {
 	return create[WorkspaceBuild](ctx, c, "workspaces/"+workspace.String()+"/restart", req)
 }

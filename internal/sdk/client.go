@@ -40,13 +40,14 @@ type Options struct {
 	Header http.Header  // added to every request
 	TLS    *tls.Config  // nil: the system's roots, no client certificate
 	Logger *slog.Logger // nil: silent. One debug line per request.
-	// Waiting is called when requests begin to wait for the server's database, with the server's words for why, and when the server is slow to
-	// answer; again only after a request has succeeded. It must be safe for concurrent use. Nil: requests do not wait for the database, but
-	// fail at once.
+	// Waiting is called when requests begin to wait for the server's database, with the server's words for why, and
+	// when the server is slow to answer; again only after a request has succeeded. It must be safe for concurrent use.
+	// Nil: requests do not wait for the database, but fail at once.
 	Waiting func(Wait)
 }
 
-// Client calls one server's API. It is safe for concurrent use. Its errors are *fault.Error, or the context's error once that has ended.
+// Client calls one server's API. It is safe for concurrent use. Its errors are *fault.Error, or the context's error
+// once that has ended.
 type Client struct {
 	base    *url.URL
 	token   secret.Token
@@ -59,8 +60,8 @@ type Client struct {
 	keys    *atomic.Bool // the server has said that it recognizes keys of requests
 }
 
-// New returns a client of the server at base, an http or https URL. It does not connect yet. With an empty token, requests have no
-// session.
+// New returns a client of the server at base, an http or https URL. It does not connect yet. With an empty token,
+// requests have no session.
 func New(base *url.URL, token secret.Token, opts Options) *Client {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -73,7 +74,9 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 	trimmed := *base
 	trimmed.Path = strings.TrimRight(trimmed.Path, "/")
 	trimmed.RawQuery, trimmed.Fragment = "", ""
-	c := &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{Transport: transport, CheckRedirect: stay}, log: opts.Logger, keys: new(atomic.Bool)}
+	c := &Client{base: &trimmed, token: token, header: opts.Header, tls: opts.TLS, http: &http.Client{
+		Transport: transport, CheckRedirect: stay,
+	}, log: opts.Logger, keys: new(atomic.Bool)}
 	if opts.Waiting != nil {
 		c.waiting = &waiting{tell: opts.Waiting}
 	}
@@ -85,11 +88,12 @@ type redirected struct{ to string }
 
 func (r redirected) Error() string { return "it redirects to " + r.to }
 
-// stay refuses redirects to other servers: requests carry a credential for the named one. A server may redirect to another of its pages, and
-// from HTTP to HTTPS.
+// stay refuses redirects to other servers: requests carry a credential for the named one. A server may redirect to
+// another of its pages, and from HTTP to HTTPS.
 func stay(r *http.Request, via []*http.Request) error {
 	from, to := via[0].URL, r.URL
-	if to.Scheme == from.Scheme && to.Host == from.Host || to.Scheme == "https" && from.Scheme == "http" && to.Hostname() == from.Hostname() {
+	if to.Scheme == from.Scheme && to.Host == from.Host || to.Scheme == "https" && from.Scheme == "http" &&
+		to.Hostname() == from.Hostname() {
 		if len(via) < 10 {
 			return nil
 		}
@@ -99,11 +103,14 @@ func stay(r *http.Request, via []*http.Request) error {
 
 // WithToken returns a client of the same server with another session. Both share their connections.
 func (c *Client) WithToken(token secret.Token) *Client {
-	return &Client{base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log, waiting: c.waiting, keys: c.keys}
+	return &Client{
+		base: c.base, token: token, header: c.header, tls: c.tls, http: c.http, log: c.log, waiting: c.waiting,
+		keys: c.keys,
+	}
 }
 
-// AtOnce returns a client of the same server and session whose requests do not wait for the server's database: for what runs beside a session,
-// and for callers that show what they wait for.
+// AtOnce returns a client of the same server and session whose requests do not wait for the server's database: for what
+// runs beside a session, and for callers that show what they wait for.
 func (c *Client) AtOnce() *Client {
 	other := c.WithToken(c.token)
 	other.version.Store(c.version.Load())
@@ -156,10 +163,13 @@ func send[T any](ctx context.Context, c *Client, method, path string, body any) 
 	return out, err
 }
 
-// create is send for a POST that creates something. The request has a key, by which the server recognizes that it is repeated.
+// create is send for a POST that creates something. The request has a key, by which the server recognizes that it is
+// repeated.
 func create[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
 	var out T
-	err := c.call(ctx, request{method: http.MethodPost, path: path, contentType: jsonType, key: rand.Text()}, body, &out)
+	err := c.call(ctx, request{
+		method: http.MethodPost, path: path, contentType: jsonType, key: rand.Text(),
+	}, body, &out)
 	return out, err
 }
 
@@ -208,8 +218,8 @@ func (c *Client) call(ctx context.Context, req request, body, into any) error {
 	return nil
 }
 
-// roundTrip sends a request and turns every answer of 400 and above into a fault. It repeats requests that may be repeated, see attempts. The
-// caller closes the body.
+// roundTrip sends a request and turns every answer of 400 and above into a fault. It repeats requests that may be
+// repeated, see attempts. The caller closes the body.
 func (c *Client) roundTrip(ctx context.Context, req request, body io.Reader) (*http.Response, error) {
 	rewind := rewinder(body)
 	if rewind == nil {
@@ -249,7 +259,8 @@ func (c *Client) once(ctx context.Context, r request, body io.Reader) (*http.Res
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
-	c.log.Debug("api call", "method", r.method, "path", r.path, "status", resp.StatusCode, "duration", time.Since(start))
+	c.log.Debug("api call", "method", r.method, "path", r.path, "status", resp.StatusCode, "duration",
+		time.Since(start))
 	if v := resp.Header.Get(VersionHeader); v != "" {
 		c.version.Store(&v)
 		c.keys.Store(resp.Header.Get(KeysHeader) != "")
@@ -270,7 +281,8 @@ func (c *Client) refused(resp *http.Response) error {
 	return DecodeError(resp.StatusCode, data, c.base.String())
 }
 
-// DecodeError returns the fault for an answer with the given status and body. If the body is not this API's, the message names server.
+// DecodeError returns the fault for an answer with the given status and body. If the body is not this API's, the
+// message names server.
 func DecodeError(status int, body []byte, server string) *fault.Error {
 	f := &fault.Error{Code: fault.FromHTTPStatus(status)}
 	var r Response
@@ -296,7 +308,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return Unreachable(ctx, c.base.String(), err)
 }
 
-// Unreachable returns the fault for a request to server that got no answer because of err. If ctx was canceled it returns ctx's error.
+// Unreachable returns the fault for a request to server that got no answer because of err. If ctx was canceled it
+// returns ctx's error.
 func Unreachable(ctx context.Context, server string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -311,7 +324,8 @@ func Unreachable(ctx context.Context, server string, err error) error {
 		return f
 	}
 	if tlsErr, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		if invalid, ok := errors.AsType[x509.CertificateInvalidError](tlsErr.Err); ok && invalid.Reason == x509.Expired {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](tlsErr.Err); ok &&
+			invalid.Reason == x509.Expired {
 			f.Message = fmt.Sprintf("the certificate of %s is not valid at the time of this machine's clock: %s",
 				server, invalid.Detail)
 			f.Detail = "set the clock if it is wrong; otherwise ask the server's operator to renew the certificate"

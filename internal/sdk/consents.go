@@ -24,7 +24,8 @@ func (c *Client) TemplateConsents(ctx context.Context, user string) ([]TemplateC
 	return get[[]TemplateConsent](ctx, c, "users/"+seg(user)+"/template-consents")
 }
 
-// RevokeTemplateConsent ends a user's consent to a template. Builds, agents and sessions of its workspaces lose the user's credentials.
+// RevokeTemplateConsent ends a user's consent to a template. Builds, agents and sessions of its workspaces lose the
+// user's credentials.
 func (c *Client) RevokeTemplateConsent(ctx context.Context, user string, template uuid.UUID) error {
 	return c.do(ctx, http.MethodDelete, "users/"+seg(user)+"/template-consents/"+template.String(), nil, nil)
 }

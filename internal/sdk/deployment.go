@@ -94,13 +94,15 @@ type SSHGateway struct {
 	Address     string `json:"address"`     // HOST:PORT; "" if it is not enabled
 	HostKey     string `json:"host_key"`    // the part of a line of known_hosts that follows the host
 	Fingerprint string `json:"fingerprint"` // SHA256:…, as OpenSSH asks about it
-	// MaxKeyLifetime is how long a registered key signs its user in after it was added, in nanoseconds. 0: as long as its user chose.
+	// MaxKeyLifetime is how long a registered key signs its user in after it was added, in nanoseconds. 0: as long as
+	// its user chose.
 	MaxKeyLifetime time.Duration `json:"max_key_lifetime"`
 	// Regions are the gateways of region proxies that are connected.
 	Regions List[SSHRegionGateway] `json:"regions"`
 }
 
-// SSHRegionGateway is where stock SSH clients reach workspaces at a region, with keys that their users have allowed there.
+// SSHRegionGateway is where stock SSH clients reach workspaces at a region, with keys that their users have allowed
+// there.
 type SSHRegionGateway struct {
 	Region      string `json:"region"`       // name of the region proxy
 	DisplayName string `json:"display_name"` // for people
@@ -131,7 +133,8 @@ type TasksResponse struct {
 	Count int       `json:"count"`
 }
 
-// HealthChecks has the sections of a HealthReport with their names in HealthSettings, which are those that other programs for this API know.
+// HealthChecks has the sections of a HealthReport with their names in HealthSettings, which are those that other
+// programs for this API know.
 var HealthChecks = map[string]string{
 	"access_url": "AccessURL", "database": "Database", "relay": "DERP", "provisioners": "ProvisionerDaemons", "servers": "Servers",
 	"websocket": "Websocket", "workspace_proxy": "WorkspaceProxy",
@@ -142,8 +145,8 @@ type HealthSettings struct {
 	DismissedHealthchecks List[string] `json:"dismissed_healthchecks"` // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy
 }
 
-// PatchHealthSettingsRequest changes which health checks are dismissed, by the names that HealthSettings has or those of a report's
-// sections. Checks in neither list stay as they are.
+// PatchHealthSettingsRequest changes which health checks are dismissed, by the names that HealthSettings has or those
+// of a report's sections. Checks in neither list stay as they are.
 type PatchHealthSettingsRequest struct {
 	Dismiss   []string `json:"dismiss,omitempty"`
 	Undismiss []string `json:"undismiss,omitempty"`
@@ -215,8 +218,8 @@ type WorkspaceDeploymentStats struct {
 	TxBytes             int64             `json:"tx_bytes"`
 }
 
-// ConnectionLatency is the round trip of connected agents to their relays in milliseconds: the median, and what one in twenty
-// exceeds. Both are 0 if no agent has measured it.
+// ConnectionLatency is the round trip of connected agents to their relays in milliseconds: the median, and what one in
+// twenty exceeds. Both are 0 if no agent has measured it.
 type ConnectionLatency struct {
 	P50 float64 `json:"P50"`
 	P95 float64 `json:"P95"`

@@ -18,7 +18,8 @@ type WireGuardGateway struct {
 	MTU       int    `json:"mtu"`        // of the device's interface, in bytes
 	// MaxDeviceLifetime is how long a device may connect after it was added, in nanoseconds.
 	MaxDeviceLifetime time.Duration `json:"max_device_lifetime"`
-	// Regions are the gateways of region proxies that are connected. Devices connect to one of them, or to the server's.
+	// Regions are the gateways of region proxies that are connected. Devices connect to one of them, or to the
+	// server's.
 	Regions List[WireGuardRegionGateway] `json:"regions"`
 }
 
@@ -49,7 +50,8 @@ type CreateUserDeviceRequest struct {
 	// PublicKey is as `wg pubkey` prints it. The private key stays on the device.
 	PublicKey string        `json:"public_key"`
 	Lifetime  time.Duration `json:"lifetime,omitempty"` // nanoseconds; 0: as long as the deployment allows
-	// Region is the name of the region proxy to whose gateway the device connects, which is believed that the device came. "": the server's gateway.
+	// Region is the name of the region proxy to whose gateway the device connects, which is believed that the device
+	// came. "": the server's gateway.
 	Region string `json:"region,omitempty"`
 }
 
@@ -72,7 +74,9 @@ func (c *Client) CreateUserDevice(ctx context.Context, user string, req CreateUs
 	return send[UserDevice](ctx, c, http.MethodPost, "users/"+seg(user)+"/devices", req)
 }
 
-func (c *Client) UpdateUserDevice(ctx context.Context, user string, id uuid.UUID, req UpdateUserDeviceRequest) (UserDevice, error) {
+func (c *Client) UpdateUserDevice(
+	ctx context.Context, user string, id uuid.UUID, req UpdateUserDeviceRequest,
+) (UserDevice, error) {
 	return send[UserDevice](ctx, c, http.MethodPatch, "users/"+seg(user)+"/devices/"+id.String(), req)
 }
 

@@ -105,8 +105,8 @@ type JobErrorCode string
 
 const (
 	JobErrorMissingVariables JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES"
-	// JobErrorReplaces is the code of a start or stop that would replace or delete what the workspace keeps while it is stopped. It has changed nothing.
-	// The build's would_replace lists the resources.
+	// JobErrorReplaces is the code of a start or stop that would replace or delete what the workspace keeps while it is
+	// stopped. It has changed nothing. The build's would_replace lists the resources.
 	JobErrorReplaces JobErrorCode = "REPLACES_RESOURCES"
 )
 
@@ -138,7 +138,8 @@ func (l AgentLifecycle) Starting() bool { return l == LifecycleCreated || l == L
 
 // ShuttingDown reports whether the agent will not come back in this build.
 func (l AgentLifecycle) ShuttingDown() bool {
-	return l == LifecycleShuttingDown || l == LifecycleShutdownTimeout || l == LifecycleShutdownError || l == LifecycleOff
+	return l == LifecycleShuttingDown || l == LifecycleShutdownTimeout || l == LifecycleShutdownError ||
+		l == LifecycleOff
 }
 
 // StartupBehavior decides whether sessions wait for the startup scripts.

@@ -18,8 +18,8 @@ const (
 	maxEventLine = 64 << 10
 )
 
-// Events yields the kind of each change that the caller may see, beginning with EventReady once all later changes will be reported. It ends
-// with an error when the stream does: with the code fault.Unavailable, call it again.
+// Events yields the kind of each change that the caller may see, beginning with EventReady once all later changes will
+// be reported. It ends with an error when the stream does: with the code fault.Unavailable, call it again.
 func (c *Client) Events(ctx context.Context) iter.Seq2[EventKind, error] {
 	return func(yield func(EventKind, error) bool) {
 		run, cancel := context.WithCancel(ctx)
@@ -32,14 +32,16 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[EventKind, error] {
 		defer resp.Body.Close()
 		silence := time.AfterFunc(eventsSilence, cancel)
 		defer silence.Stop()
-		err = readEvents(resp.Body, func() { silence.Reset(eventsSilence) }, func(kind EventKind) bool { return yield(kind, nil) })
+		err = readEvents(resp.Body, func() { silence.Reset(eventsSilence) },
+			func(kind EventKind) bool { return yield(kind, nil) })
 		if err != nil {
 			yield("", c.broken(ctx, err))
 		}
 	}
 }
 
-// readEvents reads the names of server-sent events, until a callback returns false, and returns nil then. heard is called for each line.
+// readEvents reads the names of server-sent events, until a callback returns false, and returns nil then. heard is
+// called for each line.
 func readEvents(r io.Reader, heard func(), event func(EventKind) bool) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxEventLine)

@@ -66,10 +66,12 @@ func (c *Client) ExternalAuthDevice(ctx context.Context, provider string) (Exter
 	return get[ExternalAuthDevice](ctx, c, "external-auth/"+url.PathEscape(provider)+"/device")
 }
 
-// ExchangeExternalAuthDevice links the caller's account if the code has been entered. Until then the error is a fault whose
-// detail is authorization_pending or slow_down, and the caller asks again after the interval, for slow_down one longer by 5 s.
-// Afterwards the detail is expired_token or access_denied (RFC 8628, 3.5).
-func (c *Client) ExchangeExternalAuthDevice(ctx context.Context, provider string, req ExternalAuthDeviceExchange) error {
+// ExchangeExternalAuthDevice links the caller's account if the code has been entered. Until then the error is a fault
+// whose detail is authorization_pending or slow_down, and the caller asks again after the interval, for slow_down one
+// longer by 5 s. Afterwards the detail is expired_token or access_denied (RFC 8628, 3.5).
+func (c *Client) ExchangeExternalAuthDevice(
+	ctx context.Context, provider string, req ExternalAuthDeviceExchange,
+) error {
 	return c.do(ctx, http.MethodPost, "external-auth/"+url.PathEscape(provider)+"/device", req, nil)
 }
 

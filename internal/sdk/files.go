@@ -29,7 +29,8 @@ func (c *Client) Upload(ctx context.Context, contentType string, r io.Reader) (u
 	defer resp.Body.Close()
 	var out UploadResponse
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&out); err != nil {
-		return uuid.Nil, fault.New(fault.Internal, "the server's answer to the upload cannot be read").WithDetail("%v", err)
+		return uuid.Nil, fault.New(fault.Internal, "the server's answer to the upload cannot be read").
+			WithDetail("%v", err)
 	}
 	return out.ID, nil
 }

@@ -20,8 +20,8 @@ const (
 	maxLogMessage  = 4 << 20 // bytes; one line of a job, or one batch of an agent
 )
 
-// FollowBuildLogs yields the build's log lines with ids above after, and then new ones, until the build's job has ended. If the connection
-// is lost it ends with the code fault.Unavailable: call it again with the last id.
+// FollowBuildLogs yields the build's log lines with ids above after, and then new ones, until the build's job has
+// ended. If the connection is lost it ends with the code fault.Unavailable: call it again with the last id.
 func (c *Client) FollowBuildLogs(ctx context.Context, id uuid.UUID, after int64) iter.Seq2[JobLog, error] {
 	return follow[JobLog](ctx, c, "workspacebuilds/"+id.String()+"/logs", after)
 }
@@ -36,8 +36,8 @@ func (c *Client) FollowDryRunLogs(ctx context.Context, version, job uuid.UUID, a
 	return follow[JobLog](ctx, c, "templateversions/"+version.String()+"/dry-run/"+job.String()+"/logs", after)
 }
 
-// FollowAgentLogs yields batches of the agent's log lines with ids above after, and new ones as they arrive, until ctx ends or the agent no
-// longer exists.
+// FollowAgentLogs yields batches of the agent's log lines with ids above after, and new ones as they arrive, until ctx
+// ends or the agent no longer exists.
 func (c *Client) FollowAgentLogs(ctx context.Context, id uuid.UUID, after int64) iter.Seq2[[]AgentLog, error] {
 	return follow[[]AgentLog](ctx, c, "workspaceagents/"+id.String()+"/logs", after)
 }
@@ -76,7 +76,9 @@ func (c *Client) upgrade(ctx context.Context, path string) (*websock.Conn, error
 	}
 	dial, cancel := context.WithTimeout(ctx, upgradeTimeout)
 	defer cancel()
-	conn, err := websock.Dial(dial, target, websock.DialOptions{Header: c.Header(), ReadLimit: maxLogMessage, HTTPClient: c.http})
+	conn, err := websock.Dial(dial, target, websock.DialOptions{
+		Header: c.Header(), ReadLimit: maxLogMessage, HTTPClient: c.http,
+	})
 	if ctx.Err() != nil && err != nil {
 		return nil, ctx.Err()
 	}

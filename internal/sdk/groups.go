@@ -27,7 +27,8 @@ const (
 	GroupSourceOIDC GroupSource = "oidc"
 )
 
-// ReducedUser is a user as members of the same organization see them. The email is empty unless the caller may see the account.
+// ReducedUser is a user as members of the same organization see them. The email is empty unless the caller may see the
+// account.
 type ReducedUser struct {
 	MinimalUser
 	Email           string     `json:"email"`
@@ -118,7 +119,9 @@ type UpdateWorkspaceACLRequest struct {
 // Groups lists the groups that the caller may see.
 func (c *Client) Groups(ctx context.Context, query GroupsQuery) ([]Group, error) {
 	q := url.Values{}
-	for key, value := range map[string]string{"organization": query.Organization, "has_member": query.HasMember, "q": query.Search} {
+	for key, value := range map[string]string{
+		"organization": query.Organization, "has_member": query.HasMember, "q": query.Search,
+	} {
 		if value != "" {
 			q.Set(key, value)
 		}
@@ -138,7 +141,8 @@ func (c *Client) Group(ctx context.Context, id uuid.UUID) (Group, error) {
 
 // GroupMembers lists a page of a group's members. A limit of 0 means the server's own.
 func (c *Client) GroupMembers(ctx context.Context, id uuid.UUID, limit, offset int) (GroupMembersResponse, error) {
-	return get[GroupMembersResponse](ctx, c, "groups/"+id.String()+"/members?limit="+strconv.Itoa(limit)+"&offset="+strconv.Itoa(offset))
+	return get[GroupMembersResponse](ctx, c,
+		"groups/"+id.String()+"/members?limit="+strconv.Itoa(limit)+"&offset="+strconv.Itoa(offset))
 }
 
 // CreateGroup creates a group in an organization.

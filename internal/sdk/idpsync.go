@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// OrganizationSyncSettings say to which organizations users of the identity provider belong. Without a field, sync is off.
+// OrganizationSyncSettings say to which organizations users of the identity provider belong. Without a field, sync is
+// off.
 type OrganizationSyncSettings struct {
 	// Field is the claim that lists texts.
 	Field string `json:"field"`
@@ -17,7 +18,8 @@ type OrganizationSyncSettings struct {
 	AssignDefault bool `json:"organization_assign_default"`
 }
 
-// GroupSyncSettings say to which groups of an organization users of the identity provider belong. Without a field, sync is off.
+// GroupSyncSettings say to which groups of an organization users of the identity provider belong. Without a field, sync
+// is off.
 type GroupSyncSettings struct {
 	Field string `json:"field"`
 	// Mapping lists the groups for each text in the claim. A text without a mapping is the name of a group.
@@ -30,7 +32,8 @@ type GroupSyncSettings struct {
 	LegacyNameMapping Map[string] `json:"legacy_group_name_mapping,omitempty"`
 }
 
-// RoleSyncSettings say which roles in an organization users of the identity provider have. Without a field, sync is off.
+// RoleSyncSettings say which roles in an organization users of the identity provider have. Without a field, sync is
+// off.
 type RoleSyncSettings struct {
 	Field string `json:"field"`
 	// Mapping lists the roles for each text in the claim. A text without a mapping is the name of a role.
@@ -55,7 +58,8 @@ type PatchRoleSyncConfigRequest struct {
 	Field string `json:"field"`
 }
 
-// SyncMapping is one text in a claim, and what users who have it get: the id of an organization or group, or the name of a role.
+// SyncMapping is one text in a claim, and what users who have it get: the id of an organization or group, or the name
+// of a role.
 type SyncMapping struct {
 	Given string `json:"given"`
 	Gets  string `json:"gets"`
@@ -78,7 +82,9 @@ func (c *Client) OrganizationSync(ctx context.Context) (OrganizationSyncSettings
 }
 
 // SetOrganizationSync replaces the settings of organization sync.
-func (c *Client) SetOrganizationSync(ctx context.Context, s OrganizationSyncSettings) (OrganizationSyncSettings, error) {
+func (c *Client) SetOrganizationSync(
+	ctx context.Context, s OrganizationSyncSettings,
+) (OrganizationSyncSettings, error) {
 	return send[OrganizationSyncSettings](ctx, c, http.MethodPatch, organizationSyncPath, s)
 }
 

@@ -27,9 +27,11 @@ type InvitedResponse struct {
 	Invitation OrganizationInvitation `json:"invitation"`
 }
 
-// AddOrganizationMember makes a user a member without roles. Administrators of one organization can only invite: the invitation is not nil
-// then, and there is no member yet.
-func (c *Client) AddOrganizationMember(ctx context.Context, organization, user string) (OrganizationMember, *OrganizationInvitation, error) {
+// AddOrganizationMember makes a user a member without roles. Administrators of one organization can only invite: the
+// invitation is not nil then, and there is no member yet.
+func (c *Client) AddOrganizationMember(
+	ctx context.Context, organization, user string,
+) (OrganizationMember, *OrganizationInvitation, error) {
 	type answer struct {
 		OrganizationMember
 		Invitation *OrganizationInvitation `json:"invitation"`

@@ -21,8 +21,8 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]T(l))
 }
 
-// MarshalJSONTo writes the content of a list directly to its place. Encode calls it, because the results of MarshalJSON would be read and
-// copied again at each level.
+// MarshalJSONTo writes the content of a list directly to its place. Encode calls it, because the results of MarshalJSON
+// would be read and copied again at each level.
 func (l List[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	if err := enc.WriteToken(jsontext.BeginArray); err != nil {
 		return err
@@ -61,7 +61,8 @@ func (m Map[V]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return enc.WriteToken(jsontext.EndObject)
 }
 
-// Encode writes v and a newline as encoding/json does, without the escapes for HTML, and three times as fast for nested lists.
+// Encode writes v and a newline as encoding/json does, without the escapes for HTML, and three times as fast for nested
+// lists.
 func Encode(w io.Writer, v any) error {
 	enc := jsontext.NewEncoder(w, jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false))
 	return jsonv2.MarshalEncode(enc, v)
@@ -74,7 +75,8 @@ type Response struct {
 	Validations []Validation `json:"validations,omitempty"`
 	// Reason is what programs decide by: "database_unreachable" if the database does not answer. Most errors have none.
 	Reason string `json:"reason,omitempty"`
-	// Unchanged says that the request was refused before it could change anything: it may be repeated, whatever its method.
+	// Unchanged says that the request was refused before it could change anything: it may be repeated, whatever its
+	// method.
 	Unchanged bool `json:"unchanged,omitempty"`
 }
 

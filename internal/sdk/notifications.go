@@ -43,7 +43,8 @@ type NotificationTemplate struct {
 	Required bool `json:"required"`
 }
 
-// UpdateNotificationTemplateMethod sets how an event is delivered besides the inbox. An empty method means the deployment's default.
+// UpdateNotificationTemplateMethod sets how an event is delivered besides the inbox. An empty method means the
+// deployment's default.
 type UpdateNotificationTemplateMethod struct {
 	Method string `json:"method"`
 }
@@ -112,7 +113,9 @@ func (c *Client) NotificationsSettings(ctx context.Context) (NotificationsSettin
 	return get[NotificationsSettings](ctx, c, "notifications/settings")
 }
 
-func (c *Client) UpdateNotificationsSettings(ctx context.Context, req NotificationsSettings) (NotificationsSettings, error) {
+func (c *Client) UpdateNotificationsSettings(
+	ctx context.Context, req NotificationsSettings,
+) (NotificationsSettings, error) {
 	return send[NotificationsSettings](ctx, c, http.MethodPut, "notifications/settings", req)
 }
 
@@ -125,7 +128,8 @@ func (c *Client) NotificationTemplates(ctx context.Context) ([]NotificationTempl
 }
 
 func (c *Client) UpdateNotificationTemplateMethod(ctx context.Context, template uuid.UUID, method string) error {
-	return c.do(ctx, http.MethodPut, "notifications/templates/"+seg(template.String())+"/method", UpdateNotificationTemplateMethod{Method: method}, nil)
+	return c.do(ctx, http.MethodPut, "notifications/templates/"+seg(template.String())+"/method",
+		UpdateNotificationTemplateMethod{Method: method}, nil)
 }
 
 // TestNotification sends a test notification to the caller.
@@ -142,7 +146,9 @@ func (c *Client) NotificationPreferences(ctx context.Context, user string) ([]No
 	return get[[]NotificationPreference](ctx, c, "users/"+seg(user)+"/notifications/preferences")
 }
 
-func (c *Client) UpdateNotificationPreferences(ctx context.Context, user string, req UpdateUserNotificationPreferences) ([]NotificationPreference, error) {
+func (c *Client) UpdateNotificationPreferences(
+	ctx context.Context, user string, req UpdateUserNotificationPreferences,
+) ([]NotificationPreference, error) {
 	return send[[]NotificationPreference](ctx, c, http.MethodPut, "users/"+seg(user)+"/notifications/preferences", req)
 }
 
@@ -152,7 +158,8 @@ func (c *Client) Inbox(ctx context.Context, query string) (ListInboxNotification
 }
 
 func (c *Client) SetInboxRead(ctx context.Context, id uuid.UUID, read bool) (InboxNotificationResponse, error) {
-	return send[InboxNotificationResponse](ctx, c, http.MethodPut, "notifications/inbox/"+seg(id.String())+"/read-status", UpdateInboxNotificationReadStatusRequest{IsRead: read})
+	return send[InboxNotificationResponse](ctx, c, http.MethodPut,
+		"notifications/inbox/"+seg(id.String())+"/read-status", UpdateInboxNotificationReadStatusRequest{IsRead: read})
 }
 
 func (c *Client) MarkInboxRead(ctx context.Context) error {

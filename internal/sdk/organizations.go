@@ -39,8 +39,8 @@ type UpdateOrganizationRequest struct {
 	Icon        *string `json:"icon,omitempty"`
 }
 
-// OrganizationMember is a user in an organization. Email, status and login type are sent to those who administer the members or
-// may see the account; global roles to the latter only.
+// OrganizationMember is a user in an organization. Email, status and login type are sent to those who administer the
+// members or may see the account; global roles to the latter only.
 type OrganizationMember struct {
 	UserID         uuid.UUID  `json:"user_id"`
 	OrganizationID uuid.UUID  `json:"organization_id"`
@@ -65,7 +65,8 @@ type PaginatedMembers struct {
 	Count   int                      `json:"count"`
 }
 
-// Permission is an action on a kind of object, in the words that clients use: "template", "update". Action "*" means all actions.
+// Permission is an action on a kind of object, in the words that clients use: "template", "update". Action "*" means
+// all actions.
 type Permission struct {
 	Negate       bool   `json:"negate"`
 	ResourceType string `json:"resource_type"`
@@ -111,8 +112,8 @@ type AuthorizationCheck struct {
 	Action string              `json:"action"`
 }
 
-// AuthorizationObject describes one object or, without ResourceID, all objects of a kind. A missing OrganizationID means all
-// organizations; AnyOrgOwner means one of the caller's at least.
+// AuthorizationObject describes one object or, without ResourceID, all objects of a kind. A missing OrganizationID
+// means all organizations; AnyOrgOwner means one of the caller's at least.
 type AuthorizationObject struct {
 	ResourceType   string `json:"resource_type"`
 	OwnerID        string `json:"owner_id,omitempty"` // a user's id or "me"
@@ -145,7 +146,9 @@ func (c *Client) CreateOrganization(ctx context.Context, req CreateOrganizationR
 }
 
 // UpdateOrganization changes an organization.
-func (c *Client) UpdateOrganization(ctx context.Context, organization string, req UpdateOrganizationRequest) (Organization, error) {
+func (c *Client) UpdateOrganization(
+	ctx context.Context, organization string, req UpdateOrganizationRequest,
+) (Organization, error) {
 	return send[Organization](ctx, c, http.MethodPatch, "organizations/"+seg(organization), req)
 }
 
@@ -170,8 +173,11 @@ func (c *Client) RemoveOrganizationMember(ctx context.Context, organization, use
 }
 
 // UpdateOrganizationMemberRoles replaces a member's roles.
-func (c *Client) UpdateOrganizationMemberRoles(ctx context.Context, organization, user string, req UpdateRolesRequest) (OrganizationMember, error) {
-	return send[OrganizationMember](ctx, c, http.MethodPut, "organizations/"+seg(organization)+"/members/"+seg(user)+"/roles", req)
+func (c *Client) UpdateOrganizationMemberRoles(
+	ctx context.Context, organization, user string, req UpdateRolesRequest,
+) (OrganizationMember, error) {
+	return send[OrganizationMember](ctx, c, http.MethodPut,
+		"organizations/"+seg(organization)+"/members/"+seg(user)+"/roles", req)
 }
 
 // OrganizationRoles returns the built-in and custom roles of an organization.
@@ -180,12 +186,16 @@ func (c *Client) OrganizationRoles(ctx context.Context, organization string) ([]
 }
 
 // CreateOrganizationRole creates a custom role.
-func (c *Client) CreateOrganizationRole(ctx context.Context, organization string, req CustomRoleRequest) (DetailedRole, error) {
+func (c *Client) CreateOrganizationRole(
+	ctx context.Context, organization string, req CustomRoleRequest,
+) (DetailedRole, error) {
 	return send[DetailedRole](ctx, c, http.MethodPost, "organizations/"+seg(organization)+"/members/roles", req)
 }
 
 // UpdateOrganizationRole replaces a custom role.
-func (c *Client) UpdateOrganizationRole(ctx context.Context, organization string, req CustomRoleRequest) (DetailedRole, error) {
+func (c *Client) UpdateOrganizationRole(
+	ctx context.Context, organization string, req CustomRoleRequest,
+) (DetailedRole, error) {
 	return send[DetailedRole](ctx, c, http.MethodPut, "organizations/"+seg(organization)+"/members/roles", req)
 }
 
@@ -201,10 +211,14 @@ func (c *Client) AuthCheck(ctx context.Context, req AuthorizationRequest) (Autho
 
 // WorkspaceSharing returns the rule for sharing an organization's workspaces.
 func (c *Client) WorkspaceSharing(ctx context.Context, organization string) (WorkspaceSharingSettings, error) {
-	return get[WorkspaceSharingSettings](ctx, c, "organizations/"+url.PathEscape(organization)+"/settings/workspace-sharing")
+	return get[WorkspaceSharingSettings](ctx, c,
+		"organizations/"+url.PathEscape(organization)+"/settings/workspace-sharing")
 }
 
 // SetWorkspaceSharing is refused with a sentence: on this server the rule is fixed.
-func (c *Client) SetWorkspaceSharing(ctx context.Context, organization string, s WorkspaceSharingSettings) (WorkspaceSharingSettings, error) {
-	return send[WorkspaceSharingSettings](ctx, c, http.MethodPatch, "organizations/"+url.PathEscape(organization)+"/settings/workspace-sharing", s)
+func (c *Client) SetWorkspaceSharing(
+	ctx context.Context, organization string, s WorkspaceSharingSettings,
+) (WorkspaceSharingSettings, error) {
+	return send[WorkspaceSharingSettings](ctx, c, http.MethodPatch,
+		"organizations/"+url.PathEscape(organization)+"/settings/workspace-sharing", s)
 }

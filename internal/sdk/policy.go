@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change them: nil leaves a
-// setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another name when a template is created, and
-// are accepted under both.
+// TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change
+// them: nil leaves a setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another
+// name when a template is created, and are accepted under both.
 type TemplatePolicy struct {
 	MaxTTLMillis                 *int64                `json:"max_ttl_ms,omitempty"`
 	ActivityBumpMillis           *int64                `json:"activity_bump_ms,omitempty"`

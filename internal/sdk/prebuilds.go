@@ -10,12 +10,14 @@ import (
 // PrebuildsOwner is the name of the account that owns prebuilt workspaces until a user claims them.
 const PrebuildsOwner = "prebuilds"
 
-// PrebuildsOwnerID is the id of the account PrebuildsOwner. No one can sign in to it. A migration of the database has the id, too.
+// PrebuildsOwnerID is the id of the account PrebuildsOwner. No one can sign in to it. A migration of the database has
+// the id, too.
 var PrebuildsOwnerID = uuid.MustParse("9a4e6c1e-52d0-4c7b-8f1e-3d2b6a70c5f1")
 
 // PrebuildsSettings are the deployment's settings of prebuilt workspaces.
 type PrebuildsSettings struct {
-	// ReconciliationPaused means that the server neither creates nor deletes prebuilt workspaces. Users still get those that exist.
+	// ReconciliationPaused means that the server neither creates nor deletes prebuilt workspaces. Users still get those
+	// that exist.
 	ReconciliationPaused bool `json:"reconciliation_paused"`
 }
 
@@ -65,7 +67,8 @@ func (c *Client) UpdatePrebuildsSettings(ctx context.Context, s PrebuildsSetting
 
 // InvalidatePrebuilds has all prebuilt workspaces of a template replaced.
 func (c *Client) InvalidatePrebuilds(ctx context.Context, template uuid.UUID) (InvalidatedPrebuilds, error) {
-	return send[InvalidatedPrebuilds](ctx, c, http.MethodPost, "templates/"+template.String()+"/prebuilds/invalidate", nil)
+	return send[InvalidatedPrebuilds](ctx, c, http.MethodPost, "templates/"+template.String()+"/prebuilds/invalidate",
+		nil)
 }
 
 func (c *Client) TemplatePrebuilds(ctx context.Context, template uuid.UUID) ([]TemplatePrebuilds, error) {

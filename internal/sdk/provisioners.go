@@ -34,8 +34,8 @@ type ProvisionerJob struct {
 	Metadata         ProvisionerJobMetadata `json:"metadata"`
 	AvailableWorkers List[uuid.UUID]        `json:"available_workers,omitempty"`
 	LogsOverflowed   bool                   `json:"logs_overflowed"`
-	// WaitingReason is the reason why a pending job does not run: "no provisioner has environment=on_prem", or since when the provisioner of
-	// a running job has been offline. It is "" if there is nothing to report.
+	// WaitingReason is the reason why a pending job does not run: "no provisioner has environment=on_prem", or since
+	// when the provisioner of a running job has been offline. It is "" if there is nothing to report.
 	WaitingReason string `json:"waiting_reason,omitempty"`
 	// WaitingRemedy says what to do about it. It is "" if waiting is enough.
 	WaitingRemedy string `json:"waiting_remedy,omitempty"`
@@ -112,8 +112,8 @@ type ProvisionerDaemonJob struct {
 	TemplateDisplayName string    `json:"template_display_name"`
 }
 
-// Names shown in place of a key's for a daemon that joined without one: the server's own, with a user's session, with the pre-shared key.
-// No key may have them.
+// Names shown in place of a key's for a daemon that joined without one: the server's own, with a user's session, with
+// the pre-shared key. No key may have them.
 const (
 	KeyBuiltIn = "built-in"
 	KeyUser    = "user-auth"
@@ -163,7 +163,9 @@ type DaemonsQuery struct {
 	MaxAge   time.Duration // since they were last seen; 0: any
 }
 
-func (c *Client) FindProvisionerDaemons(ctx context.Context, organization string, q DaemonsQuery) ([]ProvisionerDaemon, error) {
+func (c *Client) FindProvisionerDaemons(
+	ctx context.Context, organization string, q DaemonsQuery,
+) ([]ProvisionerDaemon, error) {
 	v := url.Values{}
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
@@ -211,7 +213,9 @@ func (c *Client) ProvisionerKeys(ctx context.Context, organization string) ([]Pr
 }
 
 // CreateProvisionerKey creates a key. The response is the only place that shows it.
-func (c *Client) CreateProvisionerKey(ctx context.Context, organization string, req CreateProvisionerKeyRequest) (CreateProvisionerKeyResponse, error) {
+func (c *Client) CreateProvisionerKey(
+	ctx context.Context, organization string, req CreateProvisionerKeyRequest,
+) (CreateProvisionerKeyResponse, error) {
 	return create[CreateProvisionerKeyResponse](ctx, c, "organizations/"+seg(organization)+"/provisionerkeys", req)
 }
 
@@ -222,5 +226,6 @@ func (c *Client) DeleteProvisionerKey(ctx context.Context, organization, name st
 
 // CancelJob cancels a job of any kind.
 func (c *Client) CancelJob(ctx context.Context, organization string, id uuid.UUID) error {
-	return c.do(ctx, http.MethodPatch, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String()+"/cancel", nil, nil)
+	return c.do(ctx, http.MethodPatch, "organizations/"+seg(organization)+"/provisionerjobs/"+id.String()+"/cancel",
+		nil, nil)
 }

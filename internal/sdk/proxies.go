@@ -15,7 +15,8 @@ type Region struct {
 	DisplayName string    `json:"display_name"`
 	IconURL     string    `json:"icon_url"`
 	Healthy     bool      `json:"healthy"`
-	// PathAppURL and WildcardHostname are where apps of the region are opened: at the servers, unless the proxy serves apps.
+	// PathAppURL and WildcardHostname are where apps of the region are opened: at the servers, unless the proxy serves
+	// apps.
 	PathAppURL       string `json:"path_app_url"`
 	WildcardHostname string `json:"wildcard_hostname"`
 }
@@ -97,12 +98,16 @@ func (c *Client) WorkspaceProxy(ctx context.Context, reference string) (Workspac
 }
 
 // CreateWorkspaceProxy creates a region proxy. The response is the only place that shows its token.
-func (c *Client) CreateWorkspaceProxy(ctx context.Context, req CreateWorkspaceProxyRequest) (WorkspaceProxyResponse, error) {
+func (c *Client) CreateWorkspaceProxy(
+	ctx context.Context, req CreateWorkspaceProxyRequest,
+) (WorkspaceProxyResponse, error) {
 	return create[WorkspaceProxyResponse](ctx, c, "workspaceproxies", req)
 }
 
 // PatchWorkspaceProxy changes a region proxy.
-func (c *Client) PatchWorkspaceProxy(ctx context.Context, reference string, req PatchWorkspaceProxyRequest) (WorkspaceProxyResponse, error) {
+func (c *Client) PatchWorkspaceProxy(
+	ctx context.Context, reference string, req PatchWorkspaceProxyRequest,
+) (WorkspaceProxyResponse, error) {
 	return send[WorkspaceProxyResponse](ctx, c, http.MethodPatch, "workspaceproxies/"+seg(reference), req)
 }
 
@@ -111,7 +116,8 @@ func (c *Client) DeleteWorkspaceProxy(ctx context.Context, reference string) err
 	return c.do(ctx, http.MethodDelete, "workspaceproxies/"+seg(reference), nil, nil)
 }
 
-// PostAsProxy sends a region proxy's request to a route below /api/v2/workspaceproxies/me, and decodes the answer. Package region has the types.
+// PostAsProxy sends a region proxy's request to a route below /api/v2/workspaceproxies/me, and decodes the answer.
+// Package region has the types.
 func (c *Client) PostAsProxy(ctx context.Context, route string, body, into any) error {
 	return c.do(ctx, http.MethodPost, "workspaceproxies/me/"+route, body, into)
 }
@@ -132,7 +138,8 @@ type TerminalTokenRequest struct {
 	AgentID uuid.UUID `json:"agentID"`
 }
 
-// TerminalTokenResponse contains the token. It works once and for a minute, at the proxy of the URL, for pages of the origin that asked for it.
+// TerminalTokenResponse contains the token. It works once and for a minute, at the proxy of the URL, for pages of the
+// origin that asked for it.
 type TerminalTokenResponse struct {
 	SignedToken string `json:"signed_token"`
 }

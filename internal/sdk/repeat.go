@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// gatewayPatience is how long requests that may be repeated are repeated while a proxy answers that it reached no server. A load balancer that
-	// asks /healthz has taken a server that died out of service by then.
+	// gatewayPatience is how long requests that may be repeated are repeated while a proxy answers that it reached no
+	// server. A load balancer that asks /healthz has taken a server that died out of service by then.
 	gatewayPatience = 10 * time.Second
-	// DatabasePatience is how long a client with Options.Waiting repeats requests while the server's database is not reachable. A standby is
-	// usually promoted in that time.
+	// DatabasePatience is how long a client with Options.Waiting repeats requests while the server's database is not
+	// reachable. A standby is usually promoted in that time.
 	DatabasePatience = 30 * time.Second
 	// slowAnswer is how long a server may be silent before the user is told. Requests usually take milliseconds.
 	slowAnswer = 4 * time.Second
@@ -39,7 +39,8 @@ type Wait struct {
 	Slow   bool          // the server has not answered yet, and has given no reason
 }
 
-// waiting tells the user what requests wait for, once until one of them succeeds. A nil *waiting means that requests do not wait.
+// waiting tells the user what requests wait for, once until one of them succeeds. A nil *waiting means that requests do
+// not wait.
 type waiting struct {
 	tell func(Wait)
 	told atomic.Bool // that the database is away
@@ -61,7 +62,9 @@ func (w *waiting) during(try func() (*http.Response, error)) (*http.Response, er
 	}
 	timer := time.AfterFunc(slowAnswer, func() {
 		if !w.told.Load() && !w.slow.Swap(true) {
-			w.tell(Wait{Reason: fmt.Sprintf("The server has not answered for %s.", slowAnswer), Limit: callTimeout, Slow: true})
+			w.tell(Wait{
+				Reason: fmt.Sprintf("The server has not answered for %s.", slowAnswer), Limit: callTimeout, Slow: true,
+			})
 		}
 	})
 	defer timer.Stop()
@@ -77,7 +80,8 @@ type attempts struct {
 	try      func() (*http.Response, error)
 }
 
-// patience returns how long the request is repeated after it failed with err. cut says that an earlier attempt ended without an answer.
+// patience returns how long the request is repeated after it failed with err. cut says that an earlier attempt ended
+// without an answer.
 func (a attempts) patience(err error, cut bool) time.Duration {
 	f := fault.As(err)
 	if f == nil {
@@ -108,9 +112,10 @@ func isCut(err error) bool {
 	return strings.Contains(text, "http2: ") || strings.Contains(text, "stream error: ")
 }
 
-// run makes the request, and repeats it while that may help: while a proxy answers that it reached no server, after a connection was cut, or while
-// the server says that its database is not reachable. A request that changes something is repeated only if it has a key by which the server
-// recognizes it, or if the server says that it changed nothing. run returns the last answer, or the context's error if it was canceled.
+// run makes the request, and repeats it while that may help: while a proxy answers that it reached no server, after a
+// connection was cut, or while the server says that its database is not reachable. A request that changes something is
+// repeated only if it has a key by which the server recognizes it, or if the server says that it changed nothing. run
+// returns the last answer, or the context's error if it was canceled.
 func (a attempts) run(ctx context.Context) (*http.Response, error) {
 	again := backoff.Backoff{Min: 200 * time.Millisecond, Max: 2 * time.Second}
 	cut := false

@@ -18,7 +18,8 @@ type UserSecret struct {
 	Enabled     bool      `json:"enabled"`   // workspaces get it
 	CreatedAt   time.Time `json:"created_at"`
 	UpdatedAt   time.Time `json:"updated_at"`
-	// Unreadable reports that the server has lost the key that encrypts the value: no workspace gets it until it is set again.
+	// Unreadable reports that the server has lost the key that encrypts the value: no workspace gets it until it is set
+	// again.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
@@ -59,11 +60,15 @@ func (c *Client) CreateUserSecret(ctx context.Context, user string, req CreateUs
 	return send[UserSecret](ctx, c, http.MethodPost, "users/"+seg(user)+"/secrets", req)
 }
 
-func (c *Client) CreateUserSecrets(ctx context.Context, user string, req CreateUserSecretsRequest) ([]UserSecret, error) {
+func (c *Client) CreateUserSecrets(
+	ctx context.Context, user string, req CreateUserSecretsRequest,
+) ([]UserSecret, error) {
 	return send[[]UserSecret](ctx, c, http.MethodPost, "users/"+seg(user)+"/secrets/batch", req)
 }
 
-func (c *Client) UpdateUserSecret(ctx context.Context, user, name string, req UpdateUserSecretRequest) (UserSecret, error) {
+func (c *Client) UpdateUserSecret(
+	ctx context.Context, user, name string, req UpdateUserSecretRequest,
+) (UserSecret, error) {
 	return send[UserSecret](ctx, c, http.MethodPatch, "users/"+seg(user)+"/secrets/"+seg(name), req)
 }
 

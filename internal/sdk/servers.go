@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// ServerHealth describes a server process of the deployment. The server that creates a HealthReport asks the others for Clock, Database and
-// Links at their replica URLs.
+// ServerHealth describes a server process of the deployment. The server that creates a HealthReport asks the others for
+// Clock, Database and Links at their replica URLs.
 type ServerHealth struct {
 	ID uuid.UUID `json:"id"`
 	// Name is the host of the replica URL, and the start of the id if several servers share the host.
@@ -23,7 +23,8 @@ type ServerHealth struct {
 	Answered bool `json:"answered"` // the reporter's question
 	// LatencyMillis is how long the server took to answer the reporter.
 	LatencyMillis float64 `json:"latency_ms"`
-	// ClockMillis is by how much its clock is ahead of the database's; 0 if the measurement is not precise enough to tell.
+	// ClockMillis is by how much its clock is ahead of the database's; 0 if the measurement is not precise enough to
+	// tell.
 	ClockMillis           float64             `json:"clock_difference_ms"`
 	DatabaseLatencyMillis float64             `json:"database_latency_ms"`
 	Links                 List[ServerLink]    `json:"links"`

@@ -20,8 +20,8 @@ type ConvertLoginRequest struct {
 	Password string    `json:"password"`
 }
 
-// OAuthConversionResponse is the beginning of a conversion: the browser that asked continues at the provider's callback, with the
-// state in the query as oidc_merge_state.
+// OAuthConversionResponse is the beginning of a conversion: the browser that asked continues at the provider's
+// callback, with the state in the query as oidc_merge_state.
 type OAuthConversionResponse struct {
 	StateString string    `json:"state_string"`
 	ExpiresAt   time.Time `json:"expires_at"`
@@ -65,7 +65,9 @@ func (c *Client) LoginType(ctx context.Context, user string) (UserLoginType, err
 }
 
 // ConvertLogin begins to convert an account to another way of signing in.
-func (c *Client) ConvertLogin(ctx context.Context, user string, req ConvertLoginRequest) (OAuthConversionResponse, error) {
+func (c *Client) ConvertLogin(
+	ctx context.Context, user string, req ConvertLoginRequest,
+) (OAuthConversionResponse, error) {
 	return send[OAuthConversionResponse](ctx, c, http.MethodPost, "users/"+seg(user)+"/convert-login", req)
 }
 
@@ -74,7 +76,9 @@ func (c *Client) RequestOneTimePasscode(ctx context.Context, req RequestOneTimeP
 	return c.do(ctx, http.MethodPost, "users/otp/request", req, nil)
 }
 
-func (c *Client) ChangePasswordWithOneTimePasscode(ctx context.Context, req ChangePasswordWithOneTimePasscodeRequest) error {
+func (c *Client) ChangePasswordWithOneTimePasscode(
+	ctx context.Context, req ChangePasswordWithOneTimePasscodeRequest,
+) error {
 	return c.do(ctx, http.MethodPost, "users/otp/change-password", req, nil)
 }
 

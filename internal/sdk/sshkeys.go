@@ -47,7 +47,9 @@ func (c *Client) CreateUserSSHKey(ctx context.Context, user string, req CreateUs
 }
 
 // UpdateUserSSHKey changes a key by its id.
-func (c *Client) UpdateUserSSHKey(ctx context.Context, user string, id uuid.UUID, req UpdateUserSSHKeyRequest) (UserSSHKey, error) {
+func (c *Client) UpdateUserSSHKey(
+	ctx context.Context, user string, id uuid.UUID, req UpdateUserSSHKeyRequest,
+) (UserSSHKey, error) {
 	return send[UserSSHKey](ctx, c, http.MethodPatch, "users/"+seg(user)+"/ssh-keys/"+id.String(), req)
 }
 

@@ -47,7 +47,8 @@ type Template struct {
 	AllowUserAutostart           bool                 `json:"allow_user_autostart"`
 	AllowUserAutostop            bool                 `json:"allow_user_autostop"`
 	AllowUserCancelWorkspaceJobs bool                 `json:"allow_user_cancel_workspace_jobs"`
-	// AllowReplacingResources lets builds without a question, such as automatic ones, replace and delete what workspaces keep while they are stopped.
+	// AllowReplacingResources lets builds without a question, such as automatic ones, replace and delete what
+	// workspaces keep while they are stopped.
 	AllowReplacingResources    bool     `json:"allow_replacing_resources"`
 	FailureTTLMillis           int64    `json:"failure_ttl_ms"`
 	TimeTilDormantMillis       int64    `json:"time_til_dormant_ms"`
@@ -68,7 +69,8 @@ type BuildTimeStat struct {
 	P95 *int64 `json:"P95"`
 }
 
-// AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day: none.
+// AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day:
+// none.
 type AutostopRequirement struct {
 	DaysOfWeek List[string] `json:"days_of_week"`
 	Weeks      int64        `json:"weeks"` // every how many weeks, 1 to 16; 0 means 1
@@ -94,8 +96,8 @@ type CreateTemplateRequest struct {
 	FixedTemplateSettings
 }
 
-// FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any other is refused. One
-// of them has different names when a template is created and when it is changed.
+// FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any
+// other is refused. One of them has different names when a template is created and when it is changed.
 type FixedTemplateSettings struct {
 	MaxPortShareLevel       *AppShare `json:"max_port_share_level,omitempty"`
 	CORSBehavior            *string   `json:"cors_behavior,omitempty"`
@@ -113,10 +115,11 @@ type UpdateTemplateRequest struct {
 	DefaultTTLMillis     *int64  `json:"default_ttl_ms,omitempty"`
 	RequireActiveVersion *bool   `json:"require_active_version,omitempty"`
 	DeprecationMessage   *string `json:"deprecation_message,omitempty"` // "": no longer deprecated
-	// UpdateWorkspaceLastUsedAt counts all workspaces of the template as used now, so that a new dormancy limit does not affect them at once.
+	// UpdateWorkspaceLastUsedAt counts all workspaces of the template as used now, so that a new dormancy limit does
+	// not affect them at once.
 	UpdateWorkspaceLastUsedAt *bool `json:"update_workspace_last_used_at,omitempty"`
-	// UpdateWorkspaceDormantAt counts all dormant workspaces of the template as dormant since now, so that a new deletion time does not
-	// affect them at once.
+	// UpdateWorkspaceDormantAt counts all dormant workspaces of the template as dormant since now, so that a new
+	// deletion time does not affect them at once.
 	UpdateWorkspaceDormantAt *bool `json:"update_workspace_dormant_at,omitempty"`
 	// DisableEveryoneGroupAccess ends the sharing with Everyone. If it is false, the sharing stays as it is.
 	DisableEveryoneGroupAccess bool `json:"disable_everyone_group_access,omitempty"`
@@ -173,7 +176,9 @@ func (c *Client) Templates(ctx context.Context, q string, order TemplateOrder) (
 	return get[[]Template](ctx, c, path)
 }
 
-func (c *Client) OrganizationTemplates(ctx context.Context, organization string, order TemplateOrder) ([]Template, error) {
+func (c *Client) OrganizationTemplates(
+	ctx context.Context, organization string, order TemplateOrder,
+) ([]Template, error) {
 	path := "organizations/" + seg(organization) + "/templates"
 	if order != "" {
 		path += "?sort=" + url.QueryEscape(string(order))
@@ -216,8 +221,11 @@ func (c *Client) ArchiveTemplateVersion(ctx context.Context, version uuid.UUID, 
 	return c.do(ctx, http.MethodPost, "templateversions/"+version.String()+"/"+action, nil, nil)
 }
 
-func (c *Client) ArchiveTemplateVersions(ctx context.Context, template uuid.UUID, req ArchiveTemplateVersionsRequest) (ArchiveTemplateVersionsResponse, error) {
-	return send[ArchiveTemplateVersionsResponse](ctx, c, http.MethodPost, "templates/"+template.String()+"/versions/archive", req)
+func (c *Client) ArchiveTemplateVersions(
+	ctx context.Context, template uuid.UUID, req ArchiveTemplateVersionsRequest,
+) (ArchiveTemplateVersionsResponse, error) {
+	return send[ArchiveTemplateVersionsResponse](ctx, c, http.MethodPost,
+		"templates/"+template.String()+"/versions/archive", req)
 }
 
 func (c *Client) TemplateVersionByName(ctx context.Context, template uuid.UUID, name string) (TemplateVersion, error) {

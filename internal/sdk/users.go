@@ -99,8 +99,8 @@ type LoginResponse struct {
 	SessionToken string `json:"session_token"`
 }
 
-// CreateLoginCodeRequest asks for a code with which a program of the user's signs in. CodeChallenge is the unpadded base64url of the SHA-256 hash
-// of a secret of the program's (RFC 7636, method S256).
+// CreateLoginCodeRequest asks for a code with which a program of the user's signs in. CodeChallenge is the unpadded
+// base64url of the SHA-256 hash of a secret of the program's (RFC 7636, method S256).
 type CreateLoginCodeRequest struct {
 	CodeChallenge string `json:"code_challenge"`
 }
@@ -186,7 +186,8 @@ type UpdateUserProfileRequest struct {
 type UpdateUserPasswordRequest struct {
 	OldPassword string `json:"old_password"`
 	Password    string `json:"password"`
-	// EndTokens also ends the user's API tokens, SSH keys and devices. A new password always ends all sessions except the caller's.
+	// EndTokens also ends the user's API tokens, SSH keys and devices. A new password always ends all sessions except
+	// the caller's.
 	EndTokens bool `json:"end_tokens,omitempty"`
 }
 
@@ -220,7 +221,8 @@ type APIKey struct {
 // UserSession is one place where a user is signed in.
 type UserSession struct {
 	ID string `json:"id"` // the public half of its token, 10 characters
-	// Device describes the program that used it last, such as "Firefox on Linux", by what the program says. Empty if that is not known.
+	// Device describes the program that used it last, such as "Firefox on Linux", by what the program says. Empty if
+	// that is not known.
 	Device     string    `json:"device"`
 	UserAgent  string    `json:"user_agent"`
 	Address    string    `json:"address"` // from where it was used last
@@ -300,8 +302,8 @@ func (c *Client) Users(ctx context.Context, q UsersQuery) (UsersResponse, error)
 	return get[UsersResponse](ctx, c, path)
 }
 
-// ExportUsers copies the users that a query finds to w, as CSV. Of the query, Limit and Offset do not count. It blocks until everything is
-// copied or ctx ends.
+// ExportUsers copies the users that a query finds to w, as CSV. Of the query, Limit and Offset do not count. It blocks
+// until everything is copied or ctx ends.
 func (c *Client) ExportUsers(ctx context.Context, w io.Writer, q UsersQuery) error {
 	path := "users/export" + cmp.Or(page(q.Q, 0, 0), "?")
 	if q.Sort != "" {
@@ -342,7 +344,8 @@ func (c *Client) UpdateUserPassword(ctx context.Context, user string, req Update
 	return c.do(ctx, http.MethodPut, "users/"+seg(user)+"/password", req, nil)
 }
 
-// Tokens lists a user's long-lived tokens; with all, those of every user (owners only), and with expired also those that have ended.
+// Tokens lists a user's long-lived tokens; with all, those of every user (owners only), and with expired also those
+// that have ended.
 func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]APIKey, error) {
 	const page = 1000
 	path := "users/" + seg(user) + "/keys/tokens?include_all=" + strconv.FormatBool(all) + "&include_expired=" + strconv.FormatBool(expired)
@@ -403,8 +406,8 @@ func (c *Client) LoginDevice(ctx context.Context, req LoginDeviceRequest) (Login
 }
 
 // LoginDeviceToken returns a session once a user has entered the code. Until then the error is a fault whose detail is
-// authorization_pending or slow_down, and the caller asks again after the interval, for slow_down one longer by 5 s. Afterwards
-// the detail is expired_token or access_denied (RFC 8628, 3.5).
+// authorization_pending or slow_down, and the caller asks again after the interval, for slow_down one longer by 5 s.
+// Afterwards the detail is expired_token or access_denied (RFC 8628, 3.5).
 func (c *Client) LoginDeviceToken(ctx context.Context, req LoginDeviceTokenRequest) (LoginResponse, error) {
 	return send[LoginResponse](ctx, c, http.MethodPost, "users/login/device/token", req)
 }

@@ -55,7 +55,8 @@ type UpdateTemplateVersionRequest struct {
 	Message *string `json:"message,omitempty"`
 }
 
-// ArchiveTemplateVersionsRequest archives versions of a template that are not in use: those whose import did not succeed, or all.
+// ArchiveTemplateVersionsRequest archives versions of a template that are not in use: those whose import did not
+// succeed, or all.
 type ArchiveTemplateVersionsRequest struct {
 	All bool `json:"all"`
 }
@@ -120,7 +121,8 @@ type Preset struct {
 	Icon        string                `json:"Icon"`
 	Default     bool                  `json:"Default"`
 	Parameters  List[PresetParameter] `json:"Parameters"`
-	// DesiredPrebuildInstances is how many prebuilt workspaces the server keeps ready outside of a schedule; nil for a preset without them.
+	// DesiredPrebuildInstances is how many prebuilt workspaces the server keeps ready outside of a schedule; nil for a
+	// preset without them.
 	DesiredPrebuildInstances *int `json:"DesiredPrebuildInstances,omitempty"`
 }
 
@@ -216,7 +218,9 @@ func (c *Client) TemplateExamples(ctx context.Context) ([]TemplateExample, error
 	return get[[]TemplateExample](ctx, c, "templates/examples")
 }
 
-func (c *Client) CreateTemplateVersion(ctx context.Context, organization string, req CreateTemplateVersionRequest) (TemplateVersion, error) {
+func (c *Client) CreateTemplateVersion(
+	ctx context.Context, organization string, req CreateTemplateVersionRequest,
+) (TemplateVersion, error) {
 	return create[TemplateVersion](ctx, c, "organizations/"+seg(organization)+"/templateversions", req)
 }
 
@@ -224,7 +228,9 @@ func (c *Client) TemplateVersion(ctx context.Context, id uuid.UUID) (TemplateVer
 	return get[TemplateVersion](ctx, c, "templateversions/"+id.String())
 }
 
-func (c *Client) UpdateTemplateVersion(ctx context.Context, id uuid.UUID, req UpdateTemplateVersionRequest) (TemplateVersion, error) {
+func (c *Client) UpdateTemplateVersion(
+	ctx context.Context, id uuid.UUID, req UpdateTemplateVersionRequest,
+) (TemplateVersion, error) {
 	return send[TemplateVersion](ctx, c, http.MethodPatch, "templateversions/"+id.String(), req)
 }
 
@@ -270,13 +276,18 @@ func (c *Client) DryRunResources(ctx context.Context, version, job uuid.UUID) ([
 }
 
 func (c *Client) DryRunMatchedProvisioners(ctx context.Context, version, job uuid.UUID) (MatchedProvisioners, error) {
-	return get[MatchedProvisioners](ctx, c, "templateversions/"+version.String()+"/dry-run/"+job.String()+"/matched-provisioners")
+	return get[MatchedProvisioners](ctx, c,
+		"templateversions/"+version.String()+"/dry-run/"+job.String()+"/matched-provisioners")
 }
 
 func (c *Client) CancelDryRun(ctx context.Context, version, job uuid.UUID) error {
-	return c.do(ctx, http.MethodPatch, "templateversions/"+version.String()+"/dry-run/"+job.String()+"/cancel", nil, nil)
+	return c.do(ctx, http.MethodPatch, "templateversions/"+version.String()+"/dry-run/"+job.String()+"/cancel", nil,
+		nil)
 }
 
-func (c *Client) EvaluateParameters(ctx context.Context, version uuid.UUID, req EvaluateParametersRequest) (EvaluateParametersResponse, error) {
-	return send[EvaluateParametersResponse](ctx, c, http.MethodPost, "templateversions/"+version.String()+"/dynamic-parameters/evaluate", req)
+func (c *Client) EvaluateParameters(
+	ctx context.Context, version uuid.UUID, req EvaluateParametersRequest,
+) (EvaluateParametersResponse, error) {
+	return send[EvaluateParametersResponse](ctx, c, http.MethodPost,
+		"templateversions/"+version.String()+"/dynamic-parameters/evaluate", req)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// LifecycleTypes are the types of lifecycle events. A webhook also chooses all of a kind with "KIND.*", and all with "*".
+// LifecycleTypes are the types of lifecycle events. A webhook also chooses all of a kind with "KIND.*", and all with
+// "*".
 var LifecycleTypes = []string{
 	"workspace.created", "workspace.updated", "workspace.transferred", "workspace.deleted",
 	"build.created", "build.succeeded", "build.failed", "build.canceled",
@@ -144,8 +145,11 @@ func (c *Client) DeleteWebhook(ctx context.Context, id uuid.UUID) error {
 	return c.do(ctx, http.MethodDelete, "webhooks/"+id.String(), nil, nil)
 }
 
-// WebhookDeliveries lists deliveries, newest first: at most limit, before the one with an id, or the newest if that is 0.
-func (c *Client) WebhookDeliveries(ctx context.Context, id uuid.UUID, limit int, before int64) ([]WebhookDelivery, error) {
+// WebhookDeliveries lists deliveries, newest first: at most limit, before the one with an id, or the newest if that is
+// 0.
+func (c *Client) WebhookDeliveries(
+	ctx context.Context, id uuid.UUID, limit int, before int64,
+) ([]WebhookDelivery, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}, "before": {strconv.FormatInt(before, 10)}}
 	return get[[]WebhookDelivery](ctx, c, "webhooks/"+id.String()+"/deliveries?"+query.Encode())
 }
@@ -155,6 +159,8 @@ func (c *Client) TestWebhook(ctx context.Context, id uuid.UUID) error {
 	return c.do(ctx, http.MethodPost, "webhooks/"+id.String()+"/test", nil, nil)
 }
 
-func (c *Client) ReplayWebhook(ctx context.Context, id uuid.UUID, req ReplayWebhookRequest) (ReplayWebhookResponse, error) {
+func (c *Client) ReplayWebhook(
+	ctx context.Context, id uuid.UUID, req ReplayWebhookRequest,
+) (ReplayWebhookResponse, error) {
 	return send[ReplayWebhookResponse](ctx, c, http.MethodPost, "webhooks/"+id.String()+"/replay", req)
 }

@@ -67,10 +67,12 @@ type WorkspacePermissions struct {
 // FullName returns "owner/name".
 func (w Workspace) FullName() string { return w.OwnerName + "/" + w.Name }
 
-// Running reports whether the latest build started the workspace, or was a start that was refused while the workspace ran.
+// Running reports whether the latest build started the workspace, or was a start that was refused while the workspace
+// ran.
 func (w Workspace) Running() bool {
 	b := w.LatestBuild
-	return b.Transition == TransitionStart && (b.Job.Status == JobSucceeded || len(b.WouldReplace) > 0 && len(b.Agents()) > 0)
+	return b.Transition == TransitionStart &&
+		(b.Job.Status == JobSucceeded || len(b.WouldReplace) > 0 && len(b.Agents()) > 0)
 }
 
 // Stopped reports whether the latest build stopped the workspace.
@@ -93,7 +95,8 @@ type WorkspacesResponse struct {
 type WorkspacesQuery struct {
 	Q             string // "owner:me name:x template:y status:running"
 	Limit, Offset int    // 0: the server's own limit
-	// Sort is the order. Empty means the list's own: the caller's favorites, running workspaces, then by owner and name.
+	// Sort is the order. Empty means the list's own: the caller's favorites, running workspaces, then by owner and
+	// name.
 	Sort WorkspaceOrder
 }
 
@@ -123,7 +126,8 @@ type BuildParameter struct {
 	Value string `json:"value"` // if Masked, empty for all users except the workspace's owner
 	// Masked is set if pages and terminals must show the value only on request.
 	Masked bool `json:"masked"`
-	// Computed is set if the template computed the value because no one chose one. Later builds keep it like one that was chosen.
+	// Computed is set if the template computed the value because no one chose one. Later builds keep it like one that
+	// was chosen.
 	Computed bool `json:"computed"`
 }
 
@@ -206,8 +210,8 @@ func (c *Client) UpdateWorkspace(ctx context.Context, id uuid.UUID, req UpdateWo
 	return c.do(ctx, http.MethodPatch, "workspaces/"+id.String(), req, nil)
 }
 
-// TransferWorkspace gives a workspace to another user. A workspace that is not stopped keeps its owner for now: the latest build of the answer
-// stops it, and the transfer follows when that build has succeeded.
+// TransferWorkspace gives a workspace to another user. A workspace that is not stopped keeps its owner for now: the
+// latest build of the answer stops it, and the transfer follows when that build has succeeded.
 func (c *Client) TransferWorkspace(ctx context.Context, id uuid.UUID, req TransferWorkspaceRequest) (Workspace, error) {
 	return send[Workspace](ctx, c, http.MethodPost, "workspaces/"+id.String()+"/transfer", req)
 }

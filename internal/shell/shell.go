@@ -59,10 +59,12 @@ func windows(text string) string {
 
 // printable reports whether a text can be shown as the word that it is.
 func printable(text string) bool {
-	return len(text) <= maxWord && !strings.HasPrefix(text, "-") && utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
-		return r != ' ' && !unicode.IsGraphic(r) || unicode.Is(unicode.Zs, r) && r != ' ' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) ||
-			unicode.Is(unicode.Variation_Selector, r)
-	})
+	return len(text) <= maxWord && !strings.HasPrefix(text, "-") && utf8.ValidString(text) &&
+		!strings.ContainsFunc(text, func(r rune) bool {
+			return r != ' ' && !unicode.IsGraphic(r) || unicode.Is(unicode.Zs, r) && r != ' ' ||
+				unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) ||
+				unicode.Is(unicode.Variation_Selector, r)
+		})
 }
 
 // plain reports whether no shell gives the text a meaning: it consists of letters, digits and some signs.

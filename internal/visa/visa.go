@@ -44,8 +44,8 @@ var ErrInvalid = errors.New("the visa is not valid")
 // usual cause is a clock.
 var errExpired = fmt.Errorf("%w: by this machine's clock it has expired; check the clock", ErrInvalid)
 
-// Visa lets a node open connections to a port, terminals, or SSH. Agents of versions without terminals, SSH or UDP at regions refuse a visa for one,
-// because its port is 0.
+// Visa lets a node open connections to a port, terminals, or SSH. Agents of versions without terminals, SSH or UDP at
+// regions refuse a visa for one, because its port is 0.
 type Visa struct {
 	Visit uuid.UUID `json:"v"` // the same in all visas of a visit
 	Agent uuid.UUID `json:"a"`

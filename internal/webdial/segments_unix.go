@@ -18,5 +18,8 @@ func limitSegments(_, addr string, raw syscall.RawConn) error {
 	if to, err := netip.ParseAddrPort(addr); err == nil && local[to.Addr()] {
 		return nil
 	}
-	return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, maxSegment) })
+	return raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG,
+			maxSegment)
+	})
 }

@@ -17,17 +17,17 @@ import (
 	"tailscale.com/types/key"
 )
 
-// probeGap is the minimum time between probes that ask magicsock whether a relayed peer has a direct path by now. magicsock
-// looks for one at its own pace; probeGap bounds how much longer the relay carries what could go directly.
+// probeGap is the minimum time between probes that ask magicsock whether a relayed peer has a direct path by now.
+// magicsock looks for one at its own pace; probeGap bounds how much longer the relay carries what could go directly.
 const probeGap = 50 * time.Millisecond
 
 // bind is WireGuard's conn.Bind. It sends through magicsock where a direct path is proven, and through the link of the
 // peer's relay otherwise.
 //
-// magicsock does not report where it would send, but counts what it sent and where, synchronously on the sender's goroutine
-// (Conn.SetConnectionCounter). So a route remembers where its last batch went. While that was a relay, subsequent batches
-// go to the relay's link, and from time to time a one-byte packet, which WireGuard ignores, goes to magicsock to see where
-// it is sent.
+// magicsock does not report where it would send, but counts what it sent and where, synchronously on the sender's
+// goroutine (Conn.SetConnectionCounter). So a route remembers where its last batch went. While that was a relay,
+// subsequent batches go to the relay's link, and from time to time a one-byte packet, which WireGuard ignores, goes to
+// magicsock to see where it is sent.
 type bind struct {
 	conn.Bind // magicsock's
 	engine    *Engine
@@ -59,12 +59,12 @@ type received struct {
 }
 
 const (
-	// shortPacket is the longest WireGuard packet that any path carries, in bytes: the tunnel's MTU rounded up to 16, plus
-	// 32 for WireGuard itself, with room to spare.
+	// shortPacket is the longest WireGuard packet that any path carries, in bytes: the tunnel's MTU rounded up to 16,
+	// plus 32 for WireGuard itself, with room to spare.
 	shortPacket = 1536
-	// maxPacket is the longest WireGuard packet that relays carry here, in bytes. Only packets of streams are longer than
-	// shortPacket. Each packet costs its ends and the relay about the same time, however long it is. WireGuard takes none
-	// of this length on Windows.
+	// maxPacket is the longest WireGuard packet that relays carry here, in bytes. Only packets of streams are longer
+	// than shortPacket. Each packet costs its ends and the relay about the same time, however long it is. WireGuard
+	// takes none of this length on Windows.
 	maxPacket = min(8<<10, device.MaxMessageSize)
 )
 
@@ -163,8 +163,8 @@ func (b *bind) arrived(from key.NodePublic, data []byte, stop <-chan struct{}) {
 	}
 }
 
-// introduced passes WireGuard the handshake that arrived from a peer before the peer was introduced. It does not block: a
-// handshake that finds the queue full is lost, as any packet would be.
+// introduced passes WireGuard the handshake that arrived from a peer before the peer was introduced. It does not block:
+// a handshake that finds the queue full is lost, as any packet would be.
 func (b *bind) introduced(k key.NodePublic) {
 	p, ok := b.strangers.take(k)
 	if !ok {
@@ -231,7 +231,8 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 	route.mu.Lock()
 	defer route.mu.Unlock()
 	defer b.report(route, r.Addr)
-	if first := bufs[0][offset:]; len(first) == device.MessageInitiationSize && first[0] == device.MessageInitiationType {
+	if first := bufs[0][offset:]; len(first) == device.MessageInitiationSize &&
+		first[0] == device.MessageInitiationType {
 		copy(route.initiation[:], first)
 	}
 	if route.relayed == 0 {
@@ -242,7 +243,8 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 		route.probed = now
 		relayed := route.relayed
 		route.relayed, route.direct = 0, false
-		if err := b.Bind.Send([][]byte{probePacket()}, ep, packet.GeneveFixedHeaderLength); err != nil && route.relayed == 0 && !route.direct {
+		if err := b.Bind.Send([][]byte{probePacket()}, ep, packet.GeneveFixedHeaderLength); err != nil &&
+			route.relayed == 0 && !route.direct {
 			route.relayed = relayed
 			return err
 		}
@@ -260,8 +262,8 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 	return nil
 }
 
-// sendDirect sends packets through magicsock. It drops those that were made while a relay carried them: their streams send
-// what was in them again.
+// sendDirect sends packets through magicsock. It drops those that were made while a relay carried them: their streams
+// send what was in them again.
 func (b *bind) sendDirect(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	long := func(buf []byte) bool { return len(buf)-offset > shortPacket }
 	if slices.ContainsFunc(bufs, long) {
@@ -278,8 +280,11 @@ func (b *bind) repeat(r *row) {
 	r.route.mu.Lock()
 	n := copy(buf[packet.GeneveFixedHeaderLength:], r.route.initiation[:])
 	r.route.mu.Unlock()
-	if ep := b.endpoint(keyOf(r.Key)); ep != nil && buf[packet.GeneveFixedHeaderLength] == device.MessageInitiationType {
-		if err := b.sendBy(r, [][]byte{buf[:packet.GeneveFixedHeaderLength+n]}, ep, packet.GeneveFixedHeaderLength); err != nil {
+	if ep := b.endpoint(keyOf(r.Key)); ep != nil &&
+		buf[packet.GeneveFixedHeaderLength] == device.MessageInitiationType {
+		if err := b.sendBy(r, [][]byte{
+			buf[:packet.GeneveFixedHeaderLength+n],
+		}, ep, packet.GeneveFixedHeaderLength); err != nil {
 			b.engine.logf("cannot repeat handshake with %s: %v", r.Name, err)
 		}
 	}

@@ -29,11 +29,11 @@ import (
 )
 
 // shim acts as magicsock's relays: it is a server on a loopback port of this process. It forwards what magicsock sends
-// to the relayLink of the relay, and hands back disco messages. It serves this process only: each relay's host name is a
-// secret that only magicsock knows, and the client must prove that it has the node's own key.
+// to the relayLink of the relay, and hands back disco messages. It serves this process only: each relay's host name is
+// a secret that only magicsock knows, and the client must prove that it has the node's own key.
 //
-// It speaks DERP over TLS, as magicsock does with servers, with a certificate that magicsock is configured to expect. It
-// listens only while there is a relay to which magicsock has no connection: with one relay, for a few milliseconds.
+// It speaks DERP over TLS, as magicsock does with servers, with a certificate that magicsock is configured to expect.
+// It listens only while there is a relay to which magicsock has no connection: with one relay, for a few milliseconds.
 type shim struct {
 	engine   *Engine
 	secret   key.NodePrivate // the server's key
@@ -96,7 +96,8 @@ func (b *shim) listen(open bool) (moved bool, _ error) {
 	before := b.port
 	b.listener, b.port = l, l.Addr().(*net.TCPAddr).Port
 	b.running.Go(func() {
-		if err := b.server.Serve(tls.NewListener(l, b.config)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+		if err := b.server.Serve(tls.NewListener(l, b.config)); !errors.Is(err, net.ErrClosed) &&
+			!errors.Is(err, http.ErrServerClosed) {
 			b.engine.logf("relay shim: %v", err)
 		}
 	})
@@ -111,7 +112,8 @@ func (b *shim) node(l *relayLink) *tailcfg.DERPNode {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return &tailcfg.DERPNode{
-		Name: strconv.Itoa(l.relay.Region) + "b", RegionID: l.relay.Region, HostName: l.host, IPv4: "127.0.0.1", IPv6: "none",
+		Name: strconv.Itoa(l.relay.Region) + "b", RegionID: l.relay.Region, HostName: l.host, IPv4: "127.0.0.1",
+		IPv6:     "none",
 		DERPPort: b.port, STUNPort: -1, CertName: "sha256-raw:" + b.certHash,
 	}
 }
@@ -167,8 +169,8 @@ type shimConn struct {
 	out *bufio.Writer
 }
 
-// greet performs the server's half of DERP's hello: the server sends its key; the client sends its key and its info, sealed
-// between the two keys; then the server sends its own sealed info.
+// greet performs the server's half of DERP's hello: the server sends its key; the client sends its key and its info,
+// sealed between the two keys; then the server sends its own sealed info.
 func (b *shim) greet(c *shimConn, in *bufio.Reader) error {
 	c.conn.SetDeadline(time.Now().Add(relayTimeout))
 	defer c.conn.SetDeadline(time.Time{})

@@ -52,12 +52,13 @@ type Options struct {
 	Admit func(peer netip.Addr, port uint16) bool
 	// AdmitEcho reports whether a peer's ICMP echo requests are answered.
 	AdmitEcho func(peer netip.Addr) bool
-	// AcceptTCP and AcceptUDP return the handler of a connection or flow that a peer opens, to be run on its own goroutine,
-	// or nil to refuse it. To AcceptTCP, a stream is a TCP connection.
+	// AcceptTCP and AcceptUDP return the handler of a connection or flow that a peer opens, to be run on its own
+	// goroutine, or nil to refuse it. To AcceptTCP, a stream is a TCP connection.
 	AcceptTCP func(src, dst netip.AddrPort) func(Conn)
 	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
 
-	// Session is called when a WireGuard session with a peer can be used for sending, at its first packet, and when it ends.
+	// Session is called when a WireGuard session with a peer can be used for sending, at its first packet, and when it
+	// ends.
 	Session func(peer Key, established bool)
 	// Endpoints is called with the addresses at which the node may be reached directly, best first.
 	Endpoints func([]Endpoint)
@@ -125,8 +126,8 @@ func New(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// wire creates the parts and connects them. The order matters: magicsock gets the key before WireGuard, whose handshakes
-// may need a relay.
+// wire creates the parts and connects them. The order matters: magicsock gets the key before WireGuard, whose
+// handshakes may need a relay.
 func (e *Engine) wire() (err error) {
 	e.bus = eventbus.New()
 	e.events = e.bus.Client("codermesh")
@@ -182,7 +183,8 @@ func (e *Engine) wire() (err error) {
 	}
 	own := []netip.Prefix{netip.PrefixFrom(e.opts.Addr, e.opts.Addr.BitLen())}
 	e.magic.SetNetworkMap((&tailcfg.Node{
-		ID: selfID, StableID: tailcfg.StableNodeID(e.opts.Name), Name: e.opts.Name + ".", Key: e.public, DiscoKey: e.magic.DiscoPublicKey(),
+		ID: selfID, StableID: tailcfg.StableNodeID(e.opts.Name), Name: e.opts.Name + ".", Key: e.public,
+		DiscoKey:  e.magic.DiscoPublicKey(),
 		Addresses: own, AllowedIPs: own, Cap: tailcfg.CurrentCapabilityVersion,
 	}).View(), nil)
 	return nil
@@ -208,8 +210,8 @@ func (e *Engine) stackOptions() ipstack.Options {
 	}
 }
 
-// DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED) or
-// ctx ends.
+// DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED)
+// or ctx ends.
 func (e *Engine) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
 	return e.stack.DialTCP(ctx, to)
 }
@@ -238,8 +240,8 @@ func (e *Engine) Start() error {
 	return nil
 }
 
-// Close ends all connections and waits until everything in the engine has stopped. It must be called once, with no other
-// call in progress.
+// Close ends all connections and waits until everything in the engine has stopped. It must be called once, with no
+// other call in progress.
 func (e *Engine) Close() error {
 	close(e.done)
 	if e.events != nil {
@@ -275,11 +277,11 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetOnline sets whether the node can currently inform its peers of another home relay. While it cannot, the home stays, and the coordinator's own
-// relay is tried rarely.
+// SetOnline sets whether the node can currently inform its peers of another home relay. While it cannot, the home
+// stays, and the coordinator's own relay is tried rarely.
 //
-// This is the only place where the engine poses as a client of a control server: magicsock asks the health tracker whether
-// that client's long poll is connected.
+// This is the only place where the engine poses as a client of a control server: magicsock asks the health tracker
+// whether that client's long poll is connected.
 func (e *Engine) SetOnline(online bool) {
 	e.online.Store(online)
 	if online {

@@ -50,7 +50,8 @@ func echoRequest(from, to netip.Addr, ident uint16) []byte {
 	packet := make([]byte, header.IPv6MinimumSize+header.ICMPv6EchoMinimumSize)
 	src, dst := tcpip.AddrFrom16(from.As16()), tcpip.AddrFrom16(to.As16())
 	header.IPv6(packet).Encode(&header.IPv6Fields{
-		PayloadLength: header.ICMPv6EchoMinimumSize, TransportProtocol: header.ICMPv6ProtocolNumber, HopLimit: 64, SrcAddr: src, DstAddr: dst,
+		PayloadLength: header.ICMPv6EchoMinimumSize, TransportProtocol: header.ICMPv6ProtocolNumber, HopLimit: 64,
+		SrcAddr: src, DstAddr: dst,
 	})
 	icmp := header.ICMPv6(packet[header.IPv6MinimumSize:])
 	icmp.SetType(header.ICMPv6EchoRequest)

@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// busyReads reads within busyTime are a transfer if each returns busyBytes or more. Each read of a packet or two wakes
-	// everything downstream, so it pays to pause until several have arrived. Keystrokes, requests and their answers are
-	// shorter. UDP sockets do not benefit: magicsock reads at most two packets at once, however many are waiting.
+	// busyReads reads within busyTime are a transfer if each returns busyBytes or more. Each read of a packet or two
+	// wakes everything downstream, so it pays to pause until several have arrived. Keystrokes, requests and their
+	// answers are shorter. UDP sockets do not benefit: magicsock reads at most two packets at once, however many are
+	// waiting.
 	busyReads = 4
 	busyBytes = 1000
 	busyTime  = 2 * time.Millisecond

@@ -11,7 +11,8 @@ const (
 	// maxInside is the maximum number of packets inside WireGuard in one direction. Each has a buffer of 64 KiB there,
 	// which nothing else limits, while streams have far more in flight than the machine can encrypt at once.
 	maxInside = 512
-	// forgetInside is the time without a packet coming out after which WireGuard is considered empty: it drops packets too.
+	// forgetInside is the time without a packet coming out after which WireGuard is considered empty: it drops packets
+	// too.
 	forgetInside = 50 * time.Millisecond
 )
 

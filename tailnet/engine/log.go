@@ -12,8 +12,8 @@ import (
 // levelTrace is below slog.LevelDebug, for what the libraries call verbose.
 const levelTrace = slog.LevelDebug - 4
 
-// engineLogf routes the libraries' printf logging to log at debug level. They log public keys, addresses and relay errors, never
-// secrets.
+// engineLogf routes the libraries' printf logging to log at debug level. They log public keys, addresses and relay
+// errors, never secrets.
 func engineLogf(log *slog.Logger) logger.Logf {
 	return func(format string, args ...any) {
 		level := slog.LevelDebug

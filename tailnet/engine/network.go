@@ -35,7 +35,8 @@ func LocalAddrs() (regular, loopback []netip.Addr, err error) { return netmon.Lo
 // Measure makes magicsock measure the network. It does not wait. reason is for the log.
 func (e *Engine) Measure(reason string) { e.magic.ReSTUN(reason) }
 
-// KeepMeasuring sets whether magicsock repeats its measurements while no packets pass. Otherwise it stops 45 seconds after the last one.
+// KeepMeasuring sets whether magicsock repeats its measurements while no packets pass. Otherwise it stops 45 seconds
+// after the last one.
 func (e *Engine) KeepMeasuring(on bool) { e.measuring.Store(on) }
 
 // idle tells magicsock how long no packets have passed.
@@ -56,7 +57,8 @@ func (e *Engine) Measured(ctx context.Context) (_ Netcheck, ok bool) {
 	return netcheckOf(report), true
 }
 
-// RelayOnly reports whether the node has no direct paths: its options say so, or the machine cannot open UDP sockets. Rebind may change it.
+// RelayOnly reports whether the node has no direct paths: its options say so, or the machine cannot open UDP sockets.
+// Rebind may change it.
 func (e *Engine) RelayOnly() bool { return e.opts.RelayOnly || !e.udp.open() }
 
 // Rebind opens new sockets and forgets which direct paths were proven. Relay connections are renewed.

@@ -16,8 +16,8 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
 
-// Peer is a node that this node exchanges packets with. Addr belongs to Key and does not change while the peer is known;
-// the other fields may.
+// Peer is a node that this node exchanges packets with. Addr belongs to Key and does not change while the peer is
+// known; the other fields may.
 type Peer struct {
 	Key  Key
 	Addr netip.Addr
@@ -112,7 +112,8 @@ func (e *Engine) ForgetPaths(p Peer) {
 	e.magic.UpsertPeer(node(r))
 }
 
-// Remove forgets a peer: its session ends and it cannot establish another. The owners of its connections must close them.
+// Remove forgets a peer: its session ends and it cannot establish another. The owners of its connections must close
+// them.
 func (e *Engine) Remove(k Key) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
@@ -124,16 +125,16 @@ func (e *Engine) Remove(k Key) {
 	}
 }
 
-// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard alone would
-// wait until five seconds after the last handshake.
+// ResetSession ends the WireGuard session with a peer. The next packet starts a handshake at once; WireGuard alone
+// would wait until five seconds after the last handshake.
 func (e *Engine) ResetSession(k Key) {
 	e.peers.ops.Lock()
 	defer e.peers.ops.Unlock()
 	e.device.RemovePeer(device.NoisePublicKey(k))
 }
 
-// RepeatHandshake sends the latest handshake initiation to a peer once more, in case it was lost. A peer that has received
-// it ignores the copy, so this delays no handshake in progress, which ResetSession would void.
+// RepeatHandshake sends the latest handshake initiation to a peer once more, in case it was lost. A peer that has
+// received it ignores the copy, so this delays no handshake in progress, which ResetSession would void.
 func (e *Engine) RepeatHandshake(k Key) {
 	if r := e.peers.byKey(k); r != nil {
 		e.bind.repeat(r)
@@ -159,8 +160,10 @@ func (e *Engine) lookup(k device.NoisePublicKey) (*device.NewPeerConfig, bool) {
 func node(r *row) tailcfg.NodeView {
 	own := []netip.Prefix{netip.PrefixFrom(r.Addr, r.Addr.BitLen())}
 	n := &tailcfg.Node{
-		ID: r.id, StableID: tailcfg.StableNodeID(r.Name), Name: r.Name + ".", Key: keyOf(r.Key), Addresses: own, AllowedIPs: own,
-		Endpoints: r.Endpoints, HomeDERP: r.Region, Cap: tailcfg.CurrentCapabilityVersion, IsWireGuardOnly: r.Disco == Key{},
+		ID: r.id, StableID: tailcfg.StableNodeID(r.Name), Name: r.Name + ".", Key: keyOf(r.Key), Addresses: own,
+		AllowedIPs: own,
+		Endpoints:  r.Endpoints, HomeDERP: r.Region, Cap: tailcfg.CurrentCapabilityVersion,
+		IsWireGuardOnly: r.Disco == Key{},
 	}
 	if !n.IsWireGuardOnly {
 		n.DiscoKey = key.DiscoPublicFromRaw32(mem.B(r.Disco[:]))

@@ -26,7 +26,9 @@ func (e *Engine) Ping(k Key, answered func(Pong)) {
 		return
 	}
 	e.magic.Ping(node(r), new(ipnstate.PingResult), 0, func(res *ipnstate.PingResult) {
-		pong := Pong{Latency: time.Duration(res.LatencySeconds * float64(time.Second)), Region: res.DERPRegionCode, Err: res.Err}
+		pong := Pong{
+			Latency: time.Duration(res.LatencySeconds * float64(time.Second)), Region: res.DERPRegionCode, Err: res.Err,
+		}
 		if ep, err := netip.ParseAddrPort(res.Endpoint); err == nil {
 			pong.Endpoint = ep
 		}
@@ -34,9 +36,9 @@ func (e *Engine) Ping(k Key, answered func(Pong)) {
 	})
 }
 
-// Echo sends an ICMP echo request through the tunnel, which starts a WireGuard session if there is none. answered is called
-// at most once, and may be nil. Only a peer that lets this node open some port answers; its answer means that it received
-// what was sent before.
+// Echo sends an ICMP echo request through the tunnel, which starts a WireGuard session if there is none. answered is
+// called at most once, and may be nil. Only a peer that lets this node open some port answers; its answer means that it
+// received what was sent before.
 func (e *Engine) Echo(to netip.Addr, answered func()) {
 	ident := e.echoes.begin(to, answered)
 	e.nic.Inject(echoRequest(e.opts.Addr, to, ident))

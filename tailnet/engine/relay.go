@@ -28,9 +28,9 @@ const (
 	relayTimeout   = 5 * time.Second         // for a connection attempt, per method
 	upgradeTimeout = 2500 * time.Millisecond // for the answer to an upgrade
 
-	// The first of several attempts to succeed replaces a connection. Attempts start renewGap apart: the kernel retransmits
-	// the first packet of an attempt only after a second, so an attempt that started just before the network came back
-	// would take that long.
+	// The first of several attempts to succeed replaces a connection. Attempts start renewGap apart: the kernel
+	// retransmits the first packet of an attempt only after a second, so an attempt that started just before the
+	// network came back would take that long.
 	renewGap   = 100 * time.Millisecond
 	renewTries = 10                           // after each call to renew
 	maxTries   = int(relayTimeout / renewGap) // at a time: one may start every renewGap, however long each takes
@@ -41,17 +41,19 @@ const (
 
 	minRelayRetry = 100 * time.Millisecond
 	maxRelayRetry = 5 * time.Second
-	// offlineRetry is the longest pause before the next attempt at the coordinator's own relay while the coordinator is away. That relay admits a
-	// node after its coordinator has, whose welcome makes SetRelays cut the pause short. Before that an attempt only keeps the server busy, and
-	// after a restart of the server all its nodes would make some.
+	// offlineRetry is the longest pause before the next attempt at the coordinator's own relay while the coordinator is
+	// away. That relay admits a node after its coordinator has, whose welcome makes SetRelays cut the pause short.
+	// Before that an attempt only keeps the server busy, and after a restart of the server all its nodes would make
+	// some.
 	offlineRetry = 10 * time.Second
 )
 
-// relayLink is this node's connection to one relay. It is established while magicsock wants it: always for the home relay,
-// and for other relays while this node communicates with peers whose home they are.
+// relayLink is this node's connection to one relay. It is established while magicsock wants it: always for the home
+// relay, and for other relays while this node communicates with peers whose home they are.
 //
-// Outgoing packets wait in one queue per peer. The queues take turns, so that a peer receiving many packets does not delay
-// packets to other peers. The kernel gets few packets ahead of time (tailnet/internal/sendbuffer): its queue is one for all.
+// Outgoing packets wait in one queue per peer. The queues take turns, so that a peer receiving many packets does not
+// delay packets to other peers. The kernel gets few packets ahead of time (tailnet/internal/sendbuffer): its queue is
+// one for all.
 type relayLink struct {
 	engine *Engine
 	relay  Relay
@@ -121,8 +123,8 @@ func (l *relayLink) shimmed() bool {
 	return len(l.wants) > 1 || len(l.wants) == 1 && !l.wants[expected]
 }
 
-// confirm marks an expected relay as confirmed by SetRelays. A relay that refused the node earlier, because the node was
-// not admitted yet, is retried at once.
+// confirm marks an expected relay as confirmed by SetRelays. A relay that refused the node earlier, because the node
+// was not admitted yet, is retried at once.
 func (l *relayLink) confirm() {
 	l.want(expected, false)
 	l.retry.Poke()
@@ -140,8 +142,8 @@ func (l *relayLink) renewLocked() {
 	l.retry.Poke()
 }
 
-// check asks the relay for an answer. If the relay has not answered the last question for patience, check renews the connection. It does
-// not block.
+// check asks the relay for an answer. If the relay has not answered the last question for patience, check renews the
+// connection. It does not block.
 func (l *relayLink) check(patience time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,8 +175,8 @@ func (l *relayLink) send(peer key.NodePublic, data []byte) {
 	l.work.Signal()
 }
 
-// next returns the packet whose turn it is. data is nil if the connection has ended, or if no packet is queued and wait is
-// not set; with wait set, next blocks until there is one.
+// next returns the packet whose turn it is. data is nil if the connection has ended, or if no packet is queued and wait
+// is not set; with wait set, next blocks until there is one.
 func (l *relayLink) next(c *relayConn, wait bool) (peer key.NodePublic, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,8 +242,8 @@ func (l *relayLink) pause(usual *backoff.Backoff) time.Duration {
 	return usual.Next()
 }
 
-// carry uses a connection and its replacements until one breaks. It reports whether the relay welcomed the last one; err is
-// nil when the link is no longer wanted.
+// carry uses a connection and its replacements until one breaks. It reports whether the relay welcomed the last one;
+// err is nil when the link is no longer wanted.
 func (l *relayLink) carry(c *relayConn) (welcome bool, err error) {
 	for {
 		l.use(c)

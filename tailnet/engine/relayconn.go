@@ -95,9 +95,9 @@ func (l *relayLink) connect(tries int) (*relayConn, error) {
 	}
 }
 
-// attempt establishes a connection, spending up to relayTimeout on each method it tries. It puts a value into hello before
-// it sends the hello, and takes it out if that fails: the relay takes the latest connection that has sent a hello for the
-// node's.
+// attempt establishes a connection, spending up to relayTimeout on each method it tries. It puts a value into hello
+// before it sends the hello, and takes it out if that fails: the relay takes the latest connection that has sent a
+// hello for the node's.
 func (l *relayLink) attempt(ctx context.Context, hello chan struct{}) (*relayConn, error) {
 	l.mu.Lock()
 	websocket := l.websocket
@@ -120,8 +120,8 @@ func (l *relayLink) attempt(ctx context.Context, hello chan struct{}) (*relayCon
 	return c, nil
 }
 
-// upgradeError means that the node reached something that did not let the native upgrade through, such as a proxy. A relay
-// that cannot be reached at all cannot be reached over a websocket either.
+// upgradeError means that the node reached something that did not let the native upgrade through, such as a proxy. A
+// relay that cannot be reached at all cannot be reached over a websocket either.
 type upgradeError struct{ err error }
 
 func (e *upgradeError) Error() string { return e.err.Error() }
@@ -142,7 +142,9 @@ func (l *relayLink) stopWithLink(stop func()) (release func()) {
 
 type dialRelay func(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error)
 
-func (l *relayLink) connectBy(ctx context.Context, hello chan struct{}, dial dialRelay, websocket bool) (*relayConn, error) {
+func (l *relayLink) connectBy(
+	ctx context.Context, hello chan struct{}, dial dialRelay, websocket bool,
+) (*relayConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	raw, buffered, err := dial(ctx, l.relay.URL, l)

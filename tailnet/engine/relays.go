@@ -133,8 +133,8 @@ func (e *Engine) RelayStates() map[int]RelayState {
 	return states
 }
 
-// RelayLatencies returns the round-trip time to each relay: to its STUN server where that was measured recently, otherwise
-// on the connection to the relay when it was established.
+// RelayLatencies returns the round-trip time to each relay: to its STUN server where that was measured recently,
+// otherwise on the connection to the relay when it was established.
 func (e *Engine) RelayLatencies() map[int]time.Duration {
 	latencies := make(map[int]time.Duration)
 	for region, state := range e.RelayStates() {
@@ -153,8 +153,9 @@ func (e *Engine) RenewRelays() {
 	}
 }
 
-// CheckRelays asks each relay for an answer, and replaces the connections to those that have not answered the last question for patience. It does
-// not wait. Connections to relays that answer stay: replacing one disturbs all that it carries.
+// CheckRelays asks each relay for an answer, and replaces the connections to those that have not answered the last
+// question for patience. It does not wait. Connections to relays that answer stay: replacing one disturbs all that it
+// carries.
 func (e *Engine) CheckRelays(patience time.Duration) {
 	for _, l := range e.allLinks() {
 		l.check(patience)
@@ -198,8 +199,8 @@ func (e *Engine) relayMap(shimmed bool) *tailcfg.DERPMap {
 	e.relaysMu.Lock()
 	relays, links := e.relays, maps.Clone(e.links)
 	e.relaysMu.Unlock()
-	// magicsock takes a measurement that sent nothing for a broken socket: before the next one it opens a new socket and forgets all
-	// direct paths. So if no relay has a STUN server, it sends to ports that do not answer.
+	// magicsock takes a measurement that sent nothing for a broken socket: before the next one it opens a new socket
+	// and forgets all direct paths. So if no relay has a STUN server, it sends to ports that do not answer.
 	silent := !slices.ContainsFunc(relays, func(r Relay) bool { return r.STUNPort != 0 })
 	for _, r := range relays {
 		region := &tailcfg.DERPRegion{RegionID: r.Region, RegionCode: r.Code, RegionName: r.Name}
@@ -221,7 +222,8 @@ func (e *Engine) relayMap(shimmed bool) *tailcfg.DERPMap {
 
 func relayNode(r Relay) *tailcfg.DERPNode {
 	node := &tailcfg.DERPNode{
-		Name: strconv.Itoa(r.Region) + "a", RegionID: r.Region, HostName: r.URL.Hostname(), DERPPort: relayPort(r.URL), STUNPort: r.STUNPort,
+		Name: strconv.Itoa(r.Region) + "a", RegionID: r.Region, HostName: r.URL.Hostname(), DERPPort: relayPort(r.URL),
+		STUNPort: r.STUNPort,
 	}
 	if r.STUNPort == 0 {
 		node.STUNPort = -1
@@ -259,8 +261,9 @@ type Netcheck struct {
 
 func netcheckOf(r *netcheck.Report) Netcheck {
 	n := Netcheck{
-		UDP: r.UDP, IPv4: r.IPv4, IPv6: r.IPv6, PublicIPv4: r.GlobalV4, PublicIPv6: r.GlobalV6, PreferredRegion: r.PreferredDERP,
-		Latency: r.RegionLatency, V4: r.RegionV4Latency, V6: r.RegionV6Latency, At: r.Now,
+		UDP: r.UDP, IPv4: r.IPv4, IPv6: r.IPv6, PublicIPv4: r.GlobalV4, PublicIPv6: r.GlobalV6,
+		PreferredRegion: r.PreferredDERP,
+		Latency:         r.RegionLatency, V4: r.RegionV4Latency, V6: r.RegionV6Latency, At: r.Now,
 	}
 	if varies, known := r.MappingVariesByDestIP.Get(); known {
 		n.MappingVariesByDest = &varies
@@ -286,7 +289,8 @@ func (e *Engine) Check(ctx context.Context) (Netcheck, error) {
 // dialNative connects to a relay by an HTTP upgrade to DERP itself.
 func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *bufio.Reader, error) {
 	var raw net.Conn
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { raw = info.Conn }})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { raw = info.Conn }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, relay.JoinPath("derp").String(), nil)
 	if err != nil {
 		return nil, nil, err
@@ -312,8 +316,8 @@ func dialNative(ctx context.Context, relay *url.URL, l *relayLink) (net.Conn, *b
 	return upgraded{raw, body}, bufio.NewReaderSize(&patientReader{from: body}, relayRead), nil
 }
 
-// upgraded is a connection after an upgrade. It reads and writes through the HTTP client, which may have buffered data, and
-// uses the net.Conn for everything else.
+// upgraded is a connection after an upgrade. It reads and writes through the HTTP client, which may have buffered data,
+// and uses the net.Conn for everything else.
 type upgraded struct {
 	net.Conn
 	body interface {
@@ -348,8 +352,8 @@ type websocketConn struct {
 
 func (c websocketConn) Close() error { return c.ws.CloseNow() }
 
-// transport returns the HTTP transport for reaching the relay. Its segments are small from the beginning: where large packets are dropped in
-// silence, the kernel needs seconds to find out, and neither end may be told.
+// transport returns the HTTP transport for reaching the relay. Its segments are small from the beginning: where large
+// packets are dropped in silence, the kernel needs seconds to find out, and neither end may be told.
 func (l *relayLink) transport() *http.Transport {
 	t := webdial.Cautious(webdial.Upgrader(l.engine.opts.TLS))
 	t.ResponseHeaderTimeout = upgradeTimeout

@@ -8,12 +8,12 @@ import (
 	"tailscale.com/types/key"
 )
 
-// strangers keeps WireGuard handshakes that relays deliver from nodes that are not peers yet. The coordinator introduces
-// both nodes at the same time, so the first handshake of one may overtake the introduction to the other. WireGuard would
-// repeat it only after five seconds.
+// strangers keeps WireGuard handshakes that relays deliver from nodes that are not peers yet. The coordinator
+// introduces both nodes at the same time, so the first handshake of one may overtake the introduction to the other.
+// WireGuard would repeat it only after five seconds.
 //
-// A relay carries packets of admitted nodes only, and what is kept is bounded: one handshake for each of a few nodes, for a
-// short time.
+// A relay carries packets of admitted nodes only, and what is kept is bounded: one handshake for each of a few nodes,
+// for a short time.
 type strangers struct {
 	mu   sync.Mutex
 	kept map[key.NodePublic]strange

@@ -25,8 +25,8 @@ type Conn interface {
 	Over() bool
 }
 
-// relayPacket is the longest packet of streams that fits maxPacket, in bytes. WireGuard pads what it encrypts to a multiple of
-// 16 and adds 32, and its buffers have another 8 before that.
+// relayPacket is the longest packet of streams that fits maxPacket, in bytes. WireGuard pads what it encrypts to a
+// multiple of 16 and adds 32, and its buffers have another 8 before that.
 const relayPacket = (maxPacket-device.MessageTransportSize-device.MessageEncapsulatingTransportSize)/16*16 - header.IPv6MinimumSize
 
 // newMux creates this node's end of all streams.

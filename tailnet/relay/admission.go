@@ -19,9 +19,9 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// The relay's engine sends a request about every client to an admission URL, with http.DefaultClient, and refuses the client
-// without an answer. Our URLs have their own scheme, which http.DefaultTransport passes to this package. The request
-// therefore never leaves the process: there is no listener that could be down, overloaded or guessed.
+// The relay's engine sends a request about every client to an admission URL, with http.DefaultClient, and refuses the
+// client without an answer. Our URLs have their own scheme, which http.DefaultTransport passes to this package. The
+// request therefore never leaves the process: there is no listener that could be down, overloaded or guessed.
 const admissionScheme = "codermesh-admission"
 
 var admissions struct {
@@ -75,7 +75,9 @@ func answerAdmission(r *http.Request) (*http.Response, error) {
 	if err := json.NewDecoder(io.LimitReader(r.Body, 4<<10)).Decode(&question); err != nil {
 		return nil, fmt.Errorf("decode admission request: %w", err)
 	}
-	answer, err := json.Marshal(tailcfg.DERPAdmitClientResponse{Allow: s.awaitAdmission(r.Context(), question.NodePublic)})
+	answer, err := json.Marshal(tailcfg.DERPAdmitClientResponse{
+		Allow: s.awaitAdmission(r.Context(), question.NodePublic),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("encode admission response: %w", err)
 	}
@@ -85,8 +87,8 @@ func answerAdmission(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Admit allows the node with this key to connect. Call it before the node learns of the relay: a refused node only retries
-// after several seconds.
+// Admit allows the node with this key to connect. Call it before the node learns of the relay: a refused node only
+// retries after several seconds.
 func (s *Server) Admit(k tailnet.PublicKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,8 +100,9 @@ func (s *Server) Admit(k tailnet.PublicKey) {
 }
 
 const (
-	// admissionTime is how long an unknown node waits for Admit. It may connect before its coordinator connection is accepted, or that
-	// connection may lead to another server, which announces the key a moment later. The relay's engine waits for five seconds.
+	// admissionTime is how long an unknown node waits for Admit. It may connect before its coordinator connection is
+	// accepted, or that connection may lead to another server, which announces the key a moment later. The relay's
+	// engine waits for five seconds.
 	admissionTime = 2 * time.Second
 	// maxAsking is how many connections may wait. More are refused at once, and try again.
 	maxAsking = 1024
@@ -143,8 +146,8 @@ func (s *Server) awaitAdmission(ctx context.Context, k key.NodePublic) bool {
 	return s.keys[k]
 }
 
-// Revoke undoes Admit and ends the connection of the node with this key. It does not wait for that, but no connection of the
-// key survives: one that is being established right now ends as soon as it is established.
+// Revoke undoes Admit and ends the connection of the node with this key. It does not wait for that, but no connection
+// of the key survives: one that is being established right now ends as soon as it is established.
 func (s *Server) Revoke(k tailnet.PublicKey) {
 	s.mu.Lock()
 	delete(s.keys, nodeKey(k))

@@ -20,14 +20,14 @@ const (
 	blockSize = 16 << 10
 )
 
-// backlog is a node's connection whose writes do not wait for the network. The library writes a packet or two at a time, and
-// drops packets when hundreds wait: a burst from one node's fast connection, such as all that waited behind a lost packet,
-// would lose most of its packets at the other's slow one. A backlog writes what has gathered at once, and uses memory only
-// while something waits. What waits is lost when the connection is closed.
+// backlog is a node's connection whose writes do not wait for the network. The library writes a packet or two at a
+// time, and drops packets when hundreds wait: a burst from one node's fast connection, such as all that waited behind a
+// lost packet, would lose most of its packets at the other's slow one. A backlog writes what has gathered at once, and
+// uses memory only while something waits. What waits is lost when the connection is closed.
 //
 // Packets of different senders take turns, and one that sends little does not wait behind those that send much
-// (tailnet/internal/fairqueue). When the backlog is full, the one with the most loses its oldest packet. On a websocket, whose
-// frames differ, all keeps its order, and a write waits for room.
+// (tailnet/internal/fairqueue). When the backlog is full, the one with the most loses its oldest packet. On a
+// websocket, whose frames differ, all keeps its order, and a write waits for room.
 type backlog struct {
 	net.Conn
 	table  *backlogs // forgets the backlog when it is closed
@@ -212,7 +212,8 @@ func (l *backlog) owe(n int) {
 	l.owed += n
 }
 
-// waitLocked blocks until event is released, or until a time that is not zero: then it returns false. It releases mu meanwhile.
+// waitLocked blocks until event is released, or until a time that is not zero: then it returns false. It releases mu
+// meanwhile.
 func (l *backlog) waitLocked(event *chan struct{}, until time.Time) bool {
 	if *event == nil {
 		*event = make(chan struct{})

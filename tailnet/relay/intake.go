@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// maxOwed is how many bytes the library may have queued for a node before those who send more to it wait. A hundred full packets fit,
-	// a fifth of queueDepth.
+	// maxOwed is how many bytes the library may have queued for a node before those who send more to it wait. A hundred
+	// full packets fit, a fifth of queueDepth.
 	maxOwed = 128 << 10
 	// patience is how long a sender waits at most. Packets that the library drops are never written.
 	patience = 20 * time.Millisecond
 )
 
-// intake reads what one node sends to the relay. The library takes packets as fast as they arrive, and drops the oldest when hundreds
-// wait for the same node. The goroutine that writes them to the node's backlog may not get a processor for milliseconds, in which a
-// burst overflows the queue although the backlog has room. So intake lets that goroutine catch up before it passes on more. It waits for
-// that goroutine alone, never for the network: one slow node would delay all that the sender sends to others.
+// intake reads what one node sends to the relay. The library takes packets as fast as they arrive, and drops the oldest
+// when hundreds wait for the same node. The goroutine that writes them to the node's backlog may not get a processor
+// for milliseconds, in which a burst overflows the queue although the backlog has room. So intake lets that goroutine
+// catch up before it passes on more. It waits for that goroutine alone, never for the network: one slow node would
+// delay all that the sender sends to others.
 //
 // It follows the frames of DERP from the client info on. On a websocket, whose frames differ, it only passes on.
 type intake struct {
@@ -58,8 +59,8 @@ type backlogs struct {
 	by map[nodeID]*backlog
 }
 
-// wrap gives a node's connection a backlog, and returns a reader with an intake. early reads what was read from the connection already.
-// native is set if DERP follows without frames around it.
+// wrap gives a node's connection a backlog, and returns a reader with an intake. early reads what was read from the
+// connection already. native is set if DERP follows without frames around it.
 func (t *backlogs) wrap(conn net.Conn, early io.Reader, native bool) (*backlog, *bufio.Reader) {
 	own := &backlog{Conn: conn, table: t, native: native}
 	return own, bufio.NewReaderSize(&intake{from: io.MultiReader(early, conn), own: own}, readSize)
@@ -101,7 +102,8 @@ type frames struct {
 	greeted bool // the client info is complete
 }
 
-// follow processes what comes next. It calls packet for each packet that begins there, with its receiver and the size of its frame.
+// follow processes what comes next. It calls packet for each packet that begins there, with its receiver and the size
+// of its frame.
 func (f *frames) follow(b []byte, packet func(to nodeID, size int)) {
 	for len(b) > 0 && !f.opaque {
 		if f.skip > 0 {

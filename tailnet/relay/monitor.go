@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
-// monitor is a privileged client of the relay in the same process. The relay reports every connected client to it, and it ends the
-// connections of clients that are not, or no longer, admitted. Together with the check before a connection, this leaves no gap
-// through which a revoked key could connect.
+// monitor is a privileged client of the relay in the same process. The relay reports every connected client to it, and
+// it ends the connections of clients that are not, or no longer, admitted. Together with the check before a connection,
+// this leaves no gap through which a revoked key could connect.
 type monitor struct {
 	relay  *derpserver.Server
 	mesh   key.DERPMesh
@@ -36,7 +36,9 @@ type monitor struct {
 	running sync.WaitGroup
 }
 
-func startMonitor(relay *derpserver.Server, mesh key.DERPMesh, check func(key.NodePublic) bool, log *slog.Logger) (*monitor, error) {
+func startMonitor(
+	relay *derpserver.Server, mesh key.DERPMesh, check func(key.NodePublic) bool, log *slog.Logger,
+) (*monitor, error) {
 	m := &monitor{
 		relay: relay, mesh: mesh, secret: key.NewNode(), check: check, log: log,
 		connected: make(map[key.NodePublic]int),
@@ -77,8 +79,8 @@ func (m *monitor) connect(c net.Conn) (*derp.Client, error) {
 	return derp.NewClient(m.secret, c, rw, logf, derp.MeshKey(m.mesh))
 }
 
-// watch runs until the relay closes the connection, which it does only when the whole relay closes. If the monitor fails, watch closes
-// the relay, because no key could be revoked without a monitor.
+// watch runs until the relay closes the connection, which it does only when the whole relay closes. If the monitor
+// fails, watch closes the relay, because no key could be revoked without a monitor.
 func (m *monitor) watch(ctx context.Context, client *derp.Client) {
 	for {
 		msg, err := client.Recv()

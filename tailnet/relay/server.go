@@ -29,8 +29,8 @@ import (
 type Options struct {
 	// Logger receives the relay's log. nil disables logging.
 	Logger *slog.Logger
-	// MeshKey is shared by the relays that forward packets to each other: see Follow. A program that knows it can send packets in the name of
-	// any node. The zero value means that there are no others.
+	// MeshKey is shared by the relays that forward packets to each other: see Follow. A program that knows it can send
+	// packets in the name of any node. The zero value means that there are no others.
 	MeshKey [32]byte
 }
 
@@ -96,17 +96,19 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// queueDepth is how many packets may wait for a client whose connection is busy, and queueDepthVariable is the library's variable
-// for it. A further packet drops the oldest. The library's default of 32 packets is less than one burst on a long path, so
-// transfers through the relay constantly lost packets. The library allocates two queues for each client, of 80 bytes a packet, and in time
-// every client touches all of them: 512 packets take 82 kB for a client that is idle, and 0.7 MB for one that does not read.
+// queueDepth is how many packets may wait for a client whose connection is busy, and queueDepthVariable is the
+// library's variable for it. A further packet drops the oldest. The library's default of 32 packets is less than one
+// burst on a long path, so transfers through the relay constantly lost packets. The library allocates two queues for
+// each client, of 80 bytes a packet, and in time every client touches all of them: 512 packets take 82 kB for a client
+// that is idle, and 0.7 MB for one that does not read.
 const (
 	queueDepth         = "512"
 	queueDepthVariable = "TS_DEBUG_DERP_PER_CLIENT_SEND_QUEUE_DEPTH"
 )
 
-// newRelay returns a relay with queues of queueDepth. This is the only place that configures a library through an environment
-// variable: the library offers no other way. It reads the variable once, here, and no child process inherits it.
+// newRelay returns a relay with queues of queueDepth. This is the only place that configures a library through an
+// environment variable: the library offers no other way. It reads the variable once, here, and no child process
+// inherits it.
 func newRelay(logf logger.Logf) *derpserver.Server {
 	environment.Lock()
 	defer environment.Unlock()
@@ -120,17 +122,18 @@ func newRelay(logf logger.Logf) *derpserver.Server {
 // environment is held while queueDepthVariable is set.
 var environment sync.Mutex
 
-// readSize is how many bytes are read from a node at once. The HTTP server's 4 KiB would take one read, and one wait for the network, for
-// every three packets. A node that sends little touches little of it.
+// readSize is how many bytes are read from a node at once. The HTTP server's 4 KiB would take one read, and one wait
+// for the network, for every three packets. A node that sends little touches little of it.
 const readSize = 16 << 10
 
-// Handler serves /derp (native upgrade and websocket), /derp/latency-check and /derp/probe. The ResponseWriter must support
-// hijacking, directly or through Unwrap. A request lasts as long as its node stays connected, so callers must not set a
-// timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
+// Handler serves /derp (native upgrade and websocket), /derp/latency-check and /derp/probe. The ResponseWriter must
+// support hijacking, directly or through Unwrap. A request lasts as long as its node stays connected, so callers must
+// not set a timeout or a limit on concurrent requests. Close ends these requests; http.Server.Shutdown does not.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger send buffer, a
-// backlog and an intake: when a lost packet is repaired on one node's connection, all that waited behind it goes into the other's at once.
+// hijackable finds the Hijacker behind any middleware that wraps the ResponseWriter. A node's connection gets a larger
+// send buffer, a backlog and an intake: when a lost packet is repaired on one node's connection, all that waited behind
+// it goes into the other's at once.
 type hijackable struct {
 	http.ResponseWriter
 	backlogs *backlogs
@@ -153,8 +156,8 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ListenLocal serves the relay over plain HTTP on a loopback port, for nodes in the server's own process, and returns the
-// base URL. Further calls return the same URL.
+// ListenLocal serves the relay over plain HTTP on a loopback port, for nodes in the server's own process, and returns
+// the base URL. Further calls return the same URL.
 func (s *Server) ListenLocal() (*url.URL, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +175,10 @@ func (s *Server) ListenLocal() (*url.URL, error) {
 	mux := http.NewServeMux()
 	mux.Handle("/derp", s.handler)
 	mux.Handle("/derp/", s.handler)
-	s.local = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	s.local = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
 	s.localU = &url.URL{Scheme: "http", Host: l.Addr().String()}
 	s.background.Go(func() {
 		if err := s.local.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -191,7 +197,8 @@ func (s *Server) WaitConnected(ctx context.Context, k tailnet.PublicKey, want bo
 	return s.monitor.wait(ctx, nodeKey(k), want)
 }
 
-// Close closes all connections, the STUN responders and the local listener, and waits for them to end. It may be called again.
+// Close closes all connections, the STUN responders and the local listener, and waits for them to end. It may be called
+// again.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
 		s.mu.Lock()

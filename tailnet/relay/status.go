@@ -38,8 +38,8 @@ func (s *Server) Following() []FollowStatus {
 	return list
 }
 
-// Home returns where a node is connected: here, or at the relay that is followed by this name. Both are zero for a node that is not connected
-// to any of the relays that this one knows.
+// Home returns where a node is connected: here, or at the relay that is followed by this name. Both are zero for a node
+// that is not connected to any of the relays that this one knows.
 func (s *Server) Home(node tailnet.PublicKey) (here bool, name string) {
 	k := nodeKey(node)
 	if s.monitor.connectedNow(k) {

@@ -19,7 +19,8 @@ const (
 	budgetWindows = 4
 	// maxStreams is how many streams opened by a peer may exist at once.
 	maxStreams = 1024
-	// ackEvery is how many packets trigger an immediate acknowledgement. ackShare is how often that may happen in one round trip.
+	// ackEvery is how many packets trigger an immediate acknowledgement. ackShare is how often that may happen in one
+	// round trip.
 	ackEvery = 2
 	ackShare = 32
 	// keepalive is how long streams may be silent before the association probes the path.
@@ -285,10 +286,11 @@ func (a *assoc) appendAll(b []byte, limit int, record *sentPacket) []byte {
 	return b
 }
 
-// tryLonger reports whether to send a long packet now, to find out whether such packets arrive. A relay's connections start slowly, so
-// nothing but data is sent through them.
+// tryLonger reports whether to send a long packet now, to find out whether such packets arrive. A relay's connections
+// start slowly, so nothing but data is sent through them.
 func (a *assoc) tryLonger() bool {
-	return a.packetSize == basePacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.heard && a.probes == 0 && len(a.data) > 0 &&
+	return a.packetSize == basePacket && a.mtuTries < maxMTUTries && !a.mtuProbing && a.heard && a.probes == 0 &&
+		len(a.data) > 0 &&
 		(!a.relayed || a.data[0].ready() >= a.longer())
 }
 
@@ -458,8 +460,8 @@ func (a *assoc) count(change int) bool {
 	return a.held <= leastWindow || held <= a.free()
 }
 
-// grant returns how many bytes the peer may send on a stream beyond those read. It is a small part of what its group may use besides what the
-// others of the group hold, since others may use that up before the bytes arrive.
+// grant returns how many bytes the peer may send on a stream beyond those read. It is a small part of what its group
+// may use besides what the others of the group hold, since others may use that up before the bytes arrive.
 func (a *assoc) grant(had uint64) uint64 {
 	window := uint64(a.mux.opts.RecvBuffer)
 	group := int(a.group.held.Load()) - a.held

@@ -6,8 +6,8 @@ const blockSize = 16 << 10
 
 var blockPool = sync.Pool{New: func() any { return new([blockSize]byte) }}
 
-// blocks holds a contiguous part of a stream, addressed by offsets in the stream. It allocates a block when the first byte in it is written, and
-// frees the block when all its bytes are dropped.
+// blocks holds a contiguous part of a stream, addressed by offsets in the stream. It allocates a block when the first
+// byte in it is written, and frees the block when all its bytes are dropped.
 type blocks struct {
 	first uint64 // the number of list[0]: its bytes begin at first * blockSize
 	list  []*[blockSize]byte

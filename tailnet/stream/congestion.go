@@ -2,10 +2,11 @@ package stream
 
 import "time"
 
-// congestion is the controller that streams use. It decides by a model of the path: the bytes it carries per second, and the round trip without
-// queueing. The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion Control", ACM Queue 2016), with its phases and gains. Unlike
-// loss-based control, BBR does not fill the path's queues until packets are lost, nor does it take a lost packet for a full queue. A round lasts at
-// least shortRound here, because on a short path a process is often not scheduled for several round trips.
+// congestion is the controller that streams use. It decides by a model of the path: the bytes it carries per second,
+// and the round trip without queueing. The model is BBR's (Cardwell and others, "BBR: Congestion-Based Congestion
+// Control", ACM Queue 2016), with its phases and gains. Unlike loss-based control, BBR does not fill the path's queues
+// until packets are lost, nor does it take a lost packet for a full queue. A round lasts at least shortRound here,
+// because on a short path a process is often not scheduled for several round trips.
 //
 //	          the rate stops growing, packets wait,
 //	          or a twentieth of a round is lost               what is in flight fits the path
@@ -21,39 +22,42 @@ import "time"
 // BBR alone leaves loss-based senders nothing on a short queue. So two parts leave room for others (decision 38):
 //
 //   - A bound of what is in flight falls when a full queue loses packets, and is probed again as slowly as CUBIC does (bound.go). Losses while the
-//     queue is empty are random, and lower nothing.
+// queue is empty are random, and lower nothing.
 //   - Where packets stand in a queue (queue.go), an end keeps no more in flight than the path holds, and forgets rates that it no longer has. If the
-//     queue stays although this end drains it, others keep it; then the end follows the bound alone, because with less it would get nothing.
+// queue stays although this end drains it, others keep it; then the end follows the bound alone, because with less it
+// would get nothing.
 //
-// Neither applies to paths through a relay. Packets wait and are lost there while the relay's TCP connections are young; these share with others
-// as TCP does.
+// Neither applies to paths through a relay. Packets wait and are lost there while the relay's TCP connections are
+// young; these share with others as TCP does.
 
 const (
 	startupGain = 2.77 // 4 ln 2: doubles the rate every round trip
-	// sprintGain triples the rate while acknowledgements show that no queue grows. SUSS likewise more than doubles it (Arghavani and others,
-	// "SUSS: Improving TCP Performance by Speeding Up Slow-Start", SIGCOMM 2024).
+	// sprintGain triples the rate while acknowledgements show that no queue grows. SUSS likewise more than doubles it
+	// (Arghavani and others, "SUSS: Improving TCP Performance by Speeding Up Slow-Start", SIGCOMM 2024).
 	sprintGain = 4.0
 	drainGain  = 1 / startupGain
-	// windowGain is the bytes in flight, in bandwidth-delay products: acknowledgements arrive late and in batches (BBR).
-	// Through a relay, decision 38 has a row for 1.5.
+	// windowGain is the bytes in flight, in bandwidth-delay products: acknowledgements arrive late and in batches
+	// (BBR). Through a relay, decision 38 has a row for 1.5.
 	windowGain = 2.0
 
-	// firstFlight is how many bytes may be in flight before the path is known: ten packets for each of sixteen connections.
+	// firstFlight is how many bytes may be in flight before the path is known: ten packets for each of sixteen
+	// connections.
 	firstFlight = 160 * basePacket
-	// relayFlight is firstFlight on a path through a relay: the connections to it have their own congestion control and start slowly
-	// enough (decision 38: "first flight of other paths"). maxRelayFlight bounds the bytes in flight there: it is what the
-	// relay and the system's buffers before and after it hold (decision 37).
+	// relayFlight is firstFlight on a path through a relay: the connections to it have their own congestion control and
+	// start slowly enough (decision 38: "first flight of other paths"). maxRelayFlight bounds the bytes in flight
+	// there: it is what the relay and the system's buffers before and after it hold (decision 37).
 	relayFlight    = 2 << 20
 	maxRelayFlight = 12 << 20
-	// unheardFlight is how many bytes may be in flight before anything has come back, and leastFlight always. Neither was
-	// compared with others (decision 38).
+	// unheardFlight is how many bytes may be in flight before anything has come back, and leastFlight always. Neither
+	// was compared with others (decision 38).
 	unheardFlight = 32 * basePacket
 	leastFlight   = 8 * basePacket
 	// firstTrip is the assumed round trip before the first measurement. It was not compared either.
 	firstTrip = 50 * time.Millisecond
 
-	// startup ends after queuedAcks consecutive acknowledgements of packets that waited on the path for more than half a round trip
-	// plus longQueue. HyStart++ likewise asks for eight samples, and for 4 to 16 ms (RFC 9406, section 4.3).
+	// startup ends after queuedAcks consecutive acknowledgements of packets that waited on the path for more than half
+	// a round trip plus longQueue. HyStart++ likewise asks for eight samples, and for 4 to 16 ms (RFC 9406, section
+	// 4.3).
 	queuedAcks = 8
 	longQueue  = 8 * time.Millisecond
 
@@ -61,21 +65,24 @@ const (
 	rateRounds = 10                     // rounds over which the highest rate counts (BBR: 6 to 10)
 	tripAge    = 10 * time.Second       // how long the shortest round trip counts (BBR)
 	probeTrip  = 200 * time.Millisecond // (BBR)
-	// staleRate is what a round with a standing queue leaves of earlier rates. Two streams that both remember the rates of their best rounds
-	// keep a queue, and their shares: see "two streams" in decision 38.
+	// staleRate is what a round with a standing queue leaves of earlier rates. Two streams that both remember the rates
+	// of their best rounds keep a queue, and their shares: see "two streams" in decision 38.
 	staleRate = 0.95
-	// standingGain replaces the gain of 1 while packets stand in a queue, as BBRv3 paces below its rate while it cruises.
+	// standingGain replaces the gain of 1 while packets stand in a queue, as BBRv3 paces below its rate while it
+	// cruises.
 	standingGain = 0.9
 	// crowdedGain paces an end in a crowd, whose bound is what limits it. With 2 it lost twice as many packets.
 	crowdedGain = 1.5
-	// lostShare is the part of a round that a full queue must have lost, and lostLeast how many bytes, until the bound falls: others lose packets of
-	// that queue as well, and with every single packet a paced sender falls behind them.
+	// lostShare is the part of a round that a full queue must have lost, and lostLeast how many bytes, until the bound
+	// falls: others lose packets of that queue as well, and with every single packet a paced sender falls behind them.
 	lostShare = 0.02
 	lostLeast = 3 * basePacket
 
-	// pacingSlack is how far ahead of the rate packets may be sent, because timers fire late. It is also the longest burst.
+	// pacingSlack is how far ahead of the rate packets may be sent, because timers fire late. It is also the longest
+	// burst.
 	pacingSlack = time.Millisecond
-	// lateAcks is how long the peer may hold back acknowledgements; see ackDelay. Until then, arrived bytes still count as in flight.
+	// lateAcks is how long the peer may hold back acknowledgements; see ackDelay. Until then, arrived bytes still count
+	// as in flight.
 	lateAcks = 10 * time.Millisecond
 )
 
@@ -95,7 +102,8 @@ const climbGain = 2
 // drains the queue that this has built.
 var cycle = [...]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1}
 
-// cycleExtra is how many more steps a cycle may have, less one: streams that probe at the same time learn nothing about each other.
+// cycleExtra is how many more steps a cycle may have, less one: streams that probe at the same time learn nothing about
+// each other.
 const cycleExtra = 4
 
 // congestion implements controller.
@@ -237,8 +245,9 @@ func (c *congestion) pace() float64 {
 	return gain * rate
 }
 
-// sprints reports whether startup may grow faster: no packet has waited on the path in this round. Through a relay, packets wait while the
-// connections to it are still slow; the rate tells whether these still grow, and the relay holds what waits.
+// sprints reports whether startup may grow faster: no packet has waited on the path in this round. Through a relay,
+// packets wait while the connections to it are still slow; the rate tells whether these still grow, and the relay holds
+// what waits.
 func (c *congestion) sprints() bool {
 	if c.relayed {
 		return c.heard && c.flat == 0 && c.lost == 0 && c.overflow == 0
@@ -265,8 +274,8 @@ func (c *congestion) sent(now time.Duration, n int) sample {
 	return sample{c.delivered, c.deliveredAt, c.firstSent, c.idleUntil != 0}
 }
 
-// measured reports whether startup may end because of losses. The rate of a sender that offered little says nothing about the path, unless
-// the path has carried more than the first flight.
+// measured reports whether startup may end because of losses. The rate of a sender that offered little says nothing
+// about the path, unless the path has carried more than the first flight.
 func (c *congestion) measured() bool {
 	return c.phase == startup && c.rate() > 0 && (c.idleUntil == 0 || c.product() > firstFlight)
 }
@@ -297,9 +306,9 @@ func (c *congestion) lose(now, sentAt time.Duration, n int) {
 	}
 }
 
-// overflowed reacts to packets that startup lost, on a path that held n bytes. A relay's queue is short, and overflows when its connection to
-// the peer is younger than ours to the relay. That connection still grows: startup continues with a smaller window, until the rate has not
-// grown from one overflow, which c.overflow records, to the next.
+// overflowed reacts to packets that startup lost, on a path that held n bytes. A relay's queue is short, and overflows
+// when its connection to the peer is younger than ours to the relay. That connection still grows: startup continues
+// with a smaller window, until the rate has not grown from one overflow, which c.overflow records, to the next.
 func (c *congestion) overflowed(n int) {
 	n = max(n, c.product(), leastFlight)
 	switch {
@@ -329,7 +338,8 @@ func (c *congestion) update(now time.Duration, s sample, sentAt time.Duration, n
 	c.measureTrip(now, trip, s.offered)
 	if trip > 0 {
 		c.queue.measure(now, trip, c.phase == cruise)
-		c.bound.grow(now, trip, n, c.idleUntil != 0 || c.inFlight+n < int(c.bound.bytes) && c.bound.bytes > 3*float64(c.product()))
+		c.bound.grow(now, trip, n,
+			c.idleUntil != 0 || c.inFlight+n < int(c.bound.bytes) && c.bound.bytes > 3*float64(c.product()))
 	}
 	if c.phase == startup {
 		c.window = max(c.window, c.first()) + n

@@ -74,7 +74,8 @@ func (c *Conn) schedule() {
 		c.inData = true
 		c.a.data = append(c.a.data, c)
 	}
-	// The peer ignores control frames for an unknown stream. Until it has answered, they are accompanied by the frame that opens the stream.
+	// The peer ignores control frames for an unknown stream. Until it has answered, they are accompanied by the frame
+	// that opens the stream.
 	if !c.inControl && c.accepted && (c.needWindow || c.needStop || c.needReset) {
 		c.inControl = true
 		c.a.control = append(c.a.control, c)
@@ -276,7 +277,8 @@ func (c *Conn) receive(f *frame) {
 	}
 }
 
-// count notes the memory of what has arrived and was not read. It reports whether the peer may use that much, see Options.MaxHeld.
+// count notes the memory of what has arrived and was not read. It reports whether the peer may use that much, see
+// Options.MaxHeld.
 func (c *Conn) count() bool {
 	change := c.in.size() - c.held
 	if change == 0 {
@@ -439,7 +441,8 @@ func (c *Conn) grant() {
 	}
 }
 
-// Wait blocks until the other end accepts the stream or refuses it (syscall.ECONNREFUSED), or ctx ends. The stream can be used before that.
+// Wait blocks until the other end accepts the stream or refuses it (syscall.ECONNREFUSED), or ctx ends. The stream can
+// be used before that.
 func (c *Conn) Wait(ctx context.Context) error {
 	select {
 	case <-c.settled:
@@ -451,7 +454,8 @@ func (c *Conn) Wait(ctx context.Context) error {
 	return c.err
 }
 
-// Again immediately retransmits unacknowledged data. Use it for a stream whose first packets were lost with the session below.
+// Again immediately retransmits unacknowledged data. Use it for a stream whose first packets were lost with the session
+// below.
 func (c *Conn) Again() {
 	c.a.mu.Lock()
 	defer c.a.mu.Unlock()

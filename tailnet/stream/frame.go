@@ -142,7 +142,8 @@ func (f *frame) parseAck(r *reader) {
 	}
 }
 
-// appendAck appends an ack of the received packets, highest spans first, in at most room bytes. room must be at least 40.
+// appendAck appends an ack of the received packets, highest spans first, in at most room bytes. room must be at least
+// 40.
 func appendAck(b []byte, received ranges, delay uint64, room int) []byte {
 	limit := len(b) + room - 1 // the last byte ends the list
 	i := len(received) - 1

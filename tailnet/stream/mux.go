@@ -12,22 +12,25 @@ import (
 
 // Options configures a Mux.
 type Options struct {
-	// Admit reports whether a peer may open streams to a port. Packets that open a forbidden port are not answered. Required.
+	// Admit reports whether a peer may open streams to a port. Packets that open a forbidden port are not answered.
+	// Required.
 	Admit func(peer netip.Addr, port uint16) bool
-	// Accept returns a function that serves a stream that a peer has opened, or nil to refuse it. The Mux runs it in its own goroutine. Required.
+	// Accept returns a function that serves a stream that a peer has opened, or nil to refuse it. The Mux runs it in
+	// its own goroutine. Required.
 	Accept func(peer netip.Addr, port uint16, c *Conn) func()
-	// Header writes the header of a packet to a peer at the beginning of buf, which is long enough, and returns its length. Finish is
-	// called with the whole packet once its length is known. Required.
+	// Header writes the header of a packet to a peer at the beginning of buf, which is long enough, and returns its
+	// length. Finish is called with the whole packet once its length is known. Required.
 	Header func(buf []byte, peer netip.Addr) int
 	Finish func(packet []byte)
-	// RelayPacket is the length in bytes of the longest packet to try on a path through a relay, which sends bytes and not packets over its
-	// connections. 0 means that of other paths.
+	// RelayPacket is the length in bytes of the longest packet to try on a path through a relay, which sends bytes and
+	// not packets over its connections. 0 means that of other paths.
 	RelayPacket int
-	// SendBuffer bounds the bytes in flight to a peer, and RecvBuffer those that a stream buffers for its reader. 0 means 16 MiB.
+	// SendBuffer bounds the bytes in flight to a peer, and RecvBuffer those that a stream buffers for its reader. 0
+	// means 16 MiB.
 	SendBuffer, RecvBuffer int
-	// MaxHeld bounds the memory of what all peers have sent and this end has not read yet, in bytes. The peers of a group, such as the agents of
-	// one user, may together use as much as is free, and each peer leastWindow in any case. When they use more, the stream that caused it is
-	// reset. 0 means 512 MiB.
+	// MaxHeld bounds the memory of what all peers have sent and this end has not read yet, in bytes. The peers of a
+	// group, such as the agents of one user, may together use as much as is free, and each peer leastWindow in any
+	// case. When they use more, the stream that caused it is reset. 0 means 512 MiB.
 	MaxHeld int
 }
 
@@ -41,9 +44,9 @@ const (
 // ErrClosed is returned by calls on a closed Mux or for a removed peer.
 var ErrClosed = errors.New("the peer is gone")
 
-// Mux is a node's end of all its streams, with the peers that were added. It only keeps time: the caller carries the packets. The
-// caller fetches outgoing packets with Fill when Ready receives, and delivers incoming ones with Receive. A Mux is safe for
-// concurrent use.
+// Mux is a node's end of all its streams, with the peers that were added. It only keeps time: the caller carries the
+// packets. The caller fetches outgoing packets with Fill when Ready receives, and delivers incoming ones with Receive.
+// A Mux is safe for concurrent use.
 type Mux struct {
 	opts  Options
 	start time.Time
@@ -84,7 +87,10 @@ func New(opts Options) *Mux {
 	if opts.MaxHeld == 0 {
 		opts.MaxHeld = defaultHeld
 	}
-	return &Mux{opts: opts, start: time.Now(), ready: notify.NewWake(), peers: make(map[netip.Addr]*added), groups: make(map[Group]*group)}
+	return &Mux{
+		opts: opts, start: time.Now(), ready: notify.NewWake(), peers: make(map[netip.Addr]*added),
+		groups: make(map[Group]*group),
+	}
 }
 
 var lastEpoch atomic.Uint32
@@ -124,8 +130,8 @@ func (m *Mux) Add(peer netip.Addr, name Group) {
 	m.peers[peer] = &added{name: name, group: g}
 }
 
-// assoc returns the association with a peer, and creates it if it does not exist. It returns nil if the peer was not added or was removed,
-// or if the Mux is closed.
+// assoc returns the association with a peer, and creates it if it does not exist. It returns nil if the peer was not
+// added or was removed, or if the Mux is closed.
 func (m *Mux) assoc(peer netip.Addr) *assoc {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +145,8 @@ func (m *Mux) assoc(peer netip.Addr) *assoc {
 	return p.assoc
 }
 
-// Dial opens a stream to a port of an added peer. It does not wait: written data travels with the request. See Conn.Wait.
+// Dial opens a stream to a port of an added peer. It does not wait: written data travels with the request. See
+// Conn.Wait.
 func (m *Mux) Dial(peer netip.Addr, port uint16) (*Conn, error) {
 	a := m.assoc(peer)
 	if a == nil {
@@ -200,8 +207,8 @@ func (m *Mux) Moved(peer netip.Addr, relayed bool) {
 	}
 }
 
-// Retry sends a packet to each peer with open streams that has been silent, because a path may be back. The peer resends what was lost as
-// soon as it arrives.
+// Retry sends a packet to each peer with open streams that has been silent, because a path may be back. The peer
+// resends what was lost as soon as it arrives.
 func (m *Mux) Retry() {
 	m.mu.Lock()
 	var open []*assoc
@@ -242,8 +249,8 @@ func (m *Mux) dequeue() *assoc {
 	return a
 }
 
-// Fill writes packets into bufs, each starting at offset, and their lengths into sizes. It returns the number of packets and does not block.
-// If it fills all buffers, Ready receives again. Peers take turns.
+// Fill writes packets into bufs, each starting at offset, and their lengths into sizes. It returns the number of
+// packets and does not block. If it fills all buffers, Ready receives again. Peers take turns.
 func (m *Mux) Fill(bufs [][]byte, sizes []int, offset int) int {
 	count := 0
 	for count < len(bufs) {
@@ -274,7 +281,8 @@ type parsed struct {
 	frames []byte
 }
 
-// parseAll parses packets from the peer. It drops packets that are malformed or open a port that the peer must not reach.
+// parseAll parses packets from the peer. It drops packets that are malformed or open a port that the peer must not
+// reach.
 func (m *Mux) parseAll(peer netip.Addr, packets [][]byte) []parsed {
 	good := make([]parsed, 0, 16)
 next:

@@ -38,14 +38,14 @@ const (
 	// Queues of a tenth of the path must be seen, and timers that fire late must not count.
 	emptyTrip  = 16
 	emptySlack = time.Millisecond
-	// standingSlack is how much longer trips are if packets stand in a queue: less than the shortest queue that was measured
-	// (decision 38), which is 10 ms.
+	// standingSlack is how much longer trips are if packets stand in a queue: less than the shortest queue that was
+	// measured (decision 38), which is 10 ms.
 	standingSlack = 2 * time.Millisecond
 	// crowdRounds is after how many rounds without an empty queue an end drains it: a cycle, whose second step would
 	// have emptied it if it were its own (decision 38).
 	crowdRounds = 8
-	// crowdAge is how often an end looks whether others still keep the queue. It costs a crowded end a few round trips. It
-	// was not compared with others (decision 38).
+	// crowdAge is how often an end looks whether others still keep the queue. It costs a crowded end a few round trips.
+	// It was not compared with others (decision 38).
 	crowdAge = 8 * time.Second
 )
 

@@ -3,26 +3,31 @@ package stream
 import "time"
 
 const (
-	// basePacket is the length in bytes of packets that pass everywhere. With 40 bytes for the inner IPv6 header, 32 for WireGuard's, 8 for UDP's
-	// and 40 for the outer IPv6 header it makes 1280, the minimum MTU of IPv6 (RFC 8200, section 5). WireGuard pads to a multiple of 16.
+	// basePacket is the length in bytes of packets that pass everywhere. With 40 bytes for the inner IPv6 header, 32
+	// for WireGuard's, 8 for UDP's and 40 for the outer IPv6 header it makes 1280, the minimum MTU of IPv6 (RFC 8200,
+	// section 5). WireGuard pads to a multiple of 16.
 	basePacket = 1200 - 40
-	// longPacket is the length in bytes of packets on paths that carry 1500 bytes, as most do. Each path is probed for it.
+	// longPacket is the length in bytes of packets on paths that carry 1500 bytes, as most do. Each path is probed for
+	// it.
 	longPacket = 1408 - 40
 
 	// ackDelay is how long an acknowledgement waits for a packet to travel with.
 	ackDelay = 5 * time.Millisecond
-	// granularity is the shortest time before a packet that later ones have overtaken is declared lost (RFC 9002, section 6.1.2).
+	// granularity is the shortest time before a packet that later ones have overtaken is declared lost (RFC 9002,
+	// section 6.1.2).
 	granularity = time.Millisecond
 	// firstTimeout is how long to wait for an answer on a path that has not answered yet.
 	firstTimeout = 400 * time.Millisecond
-	// maxTimeout bounds how long an end waits before it probes a silent path again, and so how long a stream stays silent after the path is back.
+	// maxTimeout bounds how long an end waits before it probes a silent path again, and so how long a stream stays
+	// silent after the path is back.
 	maxTimeout = 250 * time.Millisecond
 	// slowTimeout replaces maxTimeout once a path has been silent for slowAfter.
 	slowTimeout = time.Second
 	slowAfter   = time.Minute
 	// patience is how long streams survive on a path without answers.
 	patience = 30 * time.Minute
-	// maxDoubtful is how many packets an end remembers that it has declared lost without knowing that a later one arrived.
+	// maxDoubtful is how many packets an end remembers that it has declared lost without knowing that a later one
+	// arrived.
 	maxDoubtful = 1 << 14
 	// asleep is how long a peer that is awake takes to answer at most, on the longest path.
 	asleep = 2 * time.Second
@@ -95,7 +100,8 @@ func (h *history) push() *sentPacket {
 	return p
 }
 
-// trim drops the packets at the beginning that are done. Lost ones stay until a later one, up to largest, is acknowledged.
+// trim drops the packets at the beginning that are done. Lost ones stay until a later one, up to largest, is
+// acknowledged.
 func (h *history) trim(largest uint64) {
 	for h.base < h.next && h.at(h.base).done {
 		p := h.at(h.base)
@@ -159,7 +165,8 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 				continue
 			}
 			if n == largest && !p.old && p.at >= a.anew {
-				// The other end must not wait longer than this: a larger delay would make the path seem shorter than it is.
+				// The other end must not wait longer than this: a larger delay would make the path seem shorter than it
+				// is.
 				measured = max(now-p.at-min(time.Duration(f.offset)*time.Microsecond, 2*ackDelay), time.Microsecond)
 			}
 			late := p.lost
@@ -194,9 +201,9 @@ func (a *assoc) acknowledge(now time.Duration, f *frame) error {
 	return nil
 }
 
-// measuresFrom is called when a packet has arrived, before it is used. If the peer has answered nothing for long, it slept, or the path was cut. Packets
-// that waited for it to wake are acknowledged late, and would make a short path seem as long as a part of the sleep: what is lost after that would be
-// missed only seconds later.
+// measuresFrom is called when a packet has arrived, before it is used. If the peer has answered nothing for long, it
+// slept, or the path was cut. Packets that waited for it to wake are acknowledged late, and would make a short path
+// seem as long as a part of the sleep: what is lost after that would be missed only seconds later.
 func (a *assoc) measuresFrom(now time.Duration) {
 	if h := &a.sent; h.base < h.next && now-max(a.highestAt, h.at(h.base).at) >= asleep {
 		a.anew = now
@@ -239,8 +246,8 @@ func (a *assoc) lost(n uint64) {
 	p.each(func(f *sentFrame) { f.conn.lostFrame(f) })
 }
 
-// nextArrived reports whether the packet after the lost packet n has arrived, or none was sent. If it has not, both may have been lost in a
-// full queue, and the loss of n does not show that the path takes no packets of its length.
+// nextArrived reports whether the packet after the lost packet n has arrived, or none was sent. If it has not, both may
+// have been lost in a full queue, and the loss of n does not show that the path takes no packets of its length.
 func (a *assoc) nextArrived(n uint64) bool {
 	for n++; n < a.sent.next; n++ {
 		if p := a.sent.at(n); p.size > 0 { // others need no acknowledgement
@@ -288,8 +295,9 @@ func (a *assoc) timeoutAt() time.Duration {
 	return a.lastSent + max(min(wait, longest), a.trips.timeout())
 }
 
-// back is called when a packet has arrived after silence: the path may be back. Had the peer received what was sent more than a round trip ago,
-// it would have acknowledged that by now. So that was lost, and is sent again without waiting for another acknowledgement or a timer.
+// back is called when a packet has arrived after silence: the path may be back. Had the peer received what was sent
+// more than a round trip ago, it would have acknowledged that by now. So that was lost, and is sent again without
+// waiting for another acknowledgement or a timer.
 func (a *assoc) back(now time.Duration) {
 	late := max(a.trips.late(), a.oldTrips.late())
 	if a.trips.smooth == 0 {
@@ -325,7 +333,8 @@ func (a *assoc) retry() {
 	a.kick(now)
 }
 
-// probe resends the first packet in flight, regardless of the congestion window. It is called when nothing was acknowledged for too long.
+// probe resends the first packet in flight, regardless of the congestion window. It is called when nothing was
+// acknowledged for too long.
 func (a *assoc) probe(now time.Duration) {
 	a.timeouts++
 	if a.silentFrom == 0 {

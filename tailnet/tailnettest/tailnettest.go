@@ -1,5 +1,5 @@
-// Package tailnettest creates meshes inside a test's process: real nodes and a real relay, on loopback sockets. It closes
-// everything when the test ends.
+// Package tailnettest creates meshes inside a test's process: real nodes and a real relay, on loopback sockets. It
+// closes everything when the test ends.
 package tailnettest
 
 import (
@@ -105,8 +105,8 @@ func NewNode(t testing.TB, r *Relay, opts tailnet.Options) *tailnet.Node {
 	return n
 }
 
-// Introduce makes two nodes peers of each other, and forwards changes of each to the other until the test ends. inboundAtA
-// is what b may open on a, and inboundAtB is what a may open on b.
+// Introduce makes two nodes peers of each other, and forwards changes of each to the other until the test ends.
+// inboundAtA is what b may open on a, and inboundAtB is what a may open on b.
 func Introduce(t testing.TB, a, b *tailnet.Node, inboundAtA, inboundAtB tailnet.Inbound) {
 	t.Helper()
 	tell := func(who, about *tailnet.Node, inbound tailnet.Inbound) error {

@@ -42,8 +42,9 @@ type Options struct {
 	Prefix  netip.Prefix // which addresses can be reached
 	Logger  *slog.Logger
 
-	// AcceptTCP returns the handler of a connection that a program opens, or nil to refuse it. It may block, for as long as the program waits for
-	// the answer to its SYN, until ctx ends. The handler owns its connection. It gets nil if the program gives up.
+	// AcceptTCP returns the handler of a connection that a program opens, or nil to refuse it. It may block, for as
+	// long as the program waits for the answer to its SYN, until ctx ends. The handler owns its connection. It gets nil
+	// if the program gives up.
 	AcceptTCP func(ctx context.Context, dst netip.AddrPort) func(Conn)
 	// AcceptUDP is like AcceptTCP for a flow.
 	AcceptUDP func(ctx context.Context, dst netip.AddrPort) func(net.Conn)
@@ -51,7 +52,8 @@ type Options struct {
 	Echo func(ctx context.Context, dst netip.Addr) bool
 }
 
-// Create creates a TUN device, which exists until all copies of the file are closed. That needs the right to administer the network.
+// Create creates a TUN device, which exists until all copies of the file are closed. That needs the right to administer
+// the network.
 func Create(name string) (*os.File, error) {
 	device, err := tun.CreateTUN(name, MTU)
 	if err != nil {
@@ -94,8 +96,8 @@ type flow struct {
 	abort func() // Tunnel.mu guards it
 }
 
-// New returns a tunnel that carries nothing before Run. fd is the descriptor of a device that Create made, of which this
-// process has no *os.File; the tunnel owns it. The caller must close the tunnel.
+// New returns a tunnel that carries nothing before Run. fd is the descriptor of a device that Create made, of which
+// this process has no *os.File; the tunnel owns it. The caller must close the tunnel.
 func New(fd int, opts Options) (*Tunnel, error) {
 	device, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
 	if err != nil {

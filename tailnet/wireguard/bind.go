@@ -51,7 +51,8 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return receive, actual, err
 }
 
-// mark returns a packet to a peer that goes no further than Send: the packets that were on their way to the peer have left then.
+// mark returns a packet to a peer that goes no further than Send: the packets that were on their way to the peer have
+// left then.
 func mark(from, to netip.Addr) []byte {
 	const ipHeader, nothingFollows = 40, 59
 	packet := make([]byte, ipstack.MTU+1)

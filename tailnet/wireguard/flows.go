@@ -10,7 +10,8 @@ import (
 // admit reports whether a packet goes to the network stack. WireGuard has bound its source address to the peer's key.
 func (g *Gateway) admit(packet []byte) bool {
 	p, ok := ipstack.Parse(packet)
-	if !ok || !p.Dst.Is6() || p.Dst.IsMulticast() || p.Dst.IsLinkLocalUnicast() || p.Dst.IsLoopback() || p.Dst.IsUnspecified() {
+	if !ok || !p.Dst.Is6() || p.Dst.IsMulticast() || p.Dst.IsLinkLocalUnicast() || p.Dst.IsLoopback() ||
+		p.Dst.IsUnspecified() {
 		return false
 	}
 	switch p.Kind {

@@ -22,21 +22,22 @@ import (
 )
 
 const (
-	// sendBuffer and recvBuffer limit what one connection keeps in flight, in bytes. Devices are not trusted with the mesh's
-	// own limits: a device that does not read, or whose workspace does not, holds as much here.
+	// sendBuffer and recvBuffer limit what one connection keeps in flight, in bytes. Devices are not trusted with the
+	// mesh's own limits: a device that does not read, or whose workspace does not, holds as much here.
 	sendBuffer, recvBuffer = 1 << 20, 512 << 10
 	// maxFlows bounds the connections and flows of a peer.
 	maxFlows = 512
 	// maxEchoes bounds the questions about echo requests that wait for the owner, over all peers and of one.
 	maxEchoes, maxPeerEchoes = 256, 4
-	// lookEvery is how often the gateway looks where its peers are, while packets arrive. WireGuard lists all of them, so with thousands it looks
-	// less often: it spends at most one part in lookShare of the time on it.
+	// lookEvery is how often the gateway looks where its peers are, while packets arrive. WireGuard lists all of them,
+	// so with thousands it looks less often: it spends at most one part in lookShare of the time on it.
 	lookEvery = time.Second
 	lookShare = 50
 	// sessionLife is how long a session lives without a handshake: WireGuard's REJECT_AFTER_TIME.
 	sessionLife = device.RejectAfterTime
-	// A removed peer stays until the resets of its connections have left. Nothing else passes meanwhile. Where a handshake must come first, it stays for
-	// resetGrace: the device may be away. Otherwise resetPatience guards against a mark that is lost.
+	// A removed peer stays until the resets of its connections have left. Nothing else passes meanwhile. Where a
+	// handshake must come first, it stays for resetGrace: the device may be away. Otherwise resetPatience guards
+	// against a mark that is lost.
 	resetGrace    = 100 * time.Millisecond
 	resetPatience = device.RekeyTimeout
 )
@@ -65,17 +66,17 @@ type Options struct {
 	Prefix     netip.Prefix
 	Logger     *slog.Logger
 
-	// AcceptTCP and AcceptUDP return the handler of a connection or flow that a peer opens, to an address of Prefix, or nil to
-	// refuse it. They may block, for as long as the device waits for the answer to a SYN. A handler owns its connection. That of
-	// AcceptTCP gets nil if the device does not complete the handshake.
+	// AcceptTCP and AcceptUDP return the handler of a connection or flow that a peer opens, to an address of Prefix, or
+	// nil to refuse it. They may block, for as long as the device waits for the answer to a SYN. A handler owns its
+	// connection. That of AcceptTCP gets nil if the device does not complete the handshake.
 	AcceptTCP func(src, dst netip.AddrPort) func(Conn)
 	AcceptUDP func(src, dst netip.AddrPort) func(net.Conn)
 	// Echo reports whether an address answers a peer's echo requests. It may block.
 	Echo func(src, dst netip.Addr) bool
 	// Seen is called with the peers that have moved or made a handshake, at most once in a second.
 	Seen func([]Sighting)
-	// Stranger is called with the address that a packet of a session came from which this gateway does not know. Anyone can
-	// send such packets. It must not block.
+	// Stranger is called with the address that a packet of a session came from which this gateway does not know. Anyone
+	// can send such packets. It must not block.
 	Stranger func(netip.AddrPort)
 }
 
@@ -183,8 +184,8 @@ func (g *Gateway) Close() {
 	g.stack.Close()
 }
 
-// abort resets the connections of peers that are no longer in the table, so their flows are abort's. It waits until the resets have left, as far as
-// the devices can be reached.
+// abort resets the connections of peers that are no longer in the table, so their flows are abort's. It waits until the
+// resets have left, as far as the devices can be reached.
 func (g *Gateway) abort(gone map[netip.Addr]*peer) {
 	maps.DeleteFunc(gone, func(_ netip.Addr, p *peer) bool { return len(p.flows) == 0 })
 	if len(gone) == 0 {
@@ -279,8 +280,8 @@ func (g *Gateway) remove(keys ...Key) {
 	}
 }
 
-// Wake begins a handshake with a peer that is believed to be at an address. The address is used until the peer is heard from
-// another one.
+// Wake begins a handshake with a peer that is believed to be at an address. The address is used until the peer is heard
+// from another one.
 func (g *Gateway) Wake(key Key, at netip.AddrPort) error {
 	p := g.device.LookupPeer(key)
 	if p == nil {
@@ -360,8 +361,8 @@ func (g *Gateway) Endpoint(key Key) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// compare returns what is new since the last look, and what there is now. A peer that sends packets of sessions of which none is this gateway's has
-// a session with another one: its address becomes a stranger's.
+// compare returns what is new since the last look, and what there is now. A peer that sends packets of sessions of
+// which none is this gateway's has a session with another one: its address becomes a stranger's.
 func (g *Gateway) compare(last map[Key]state, now []state) (news []Sighting, next map[Key]state) {
 	var known []netip.AddrPort
 	next = make(map[Key]state, len(now))

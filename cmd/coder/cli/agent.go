@@ -41,7 +41,8 @@ workspace's scripts. The workspace's init script starts it with the server's URL
 	f.StringVar(&opts.url, "agent-url", "", "URL of the server (default --url)")
 	f.StringVar(&opts.token, "agent-token", "", "token of the agent (default --token)")
 	f.StringVar(&opts.tokenFile, "agent-token-file", "", "file with the agent's token")
-	f.StringVar(&opts.stateDir, "state-dir", "", "folder for state kept between runs (default in the account's state folder)")
+	f.StringVar(&opts.stateDir, "state-dir", "",
+		"folder for state kept between runs (default in the account's state folder)")
 	f.StringVar(&opts.logDir, "log-dir", "", "folder for the scripts' logs (default the temporary folder)")
 	flags.SetEnvPrefix(cmd, "CODER_AGENT_")
 	flags.SetEnv(f.Lookup("agent-url"), "CODER_AGENT_URL")
@@ -86,7 +87,8 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	// The agent handles signals itself: a closed terminal must not end it.
 	err = agent.Run(ctx, agent.Options{
 		Logger: slog.New(slog.NewTextHandler(g.Streams().Err, &slog.HandlerOptions{Level: level})),
-		URL:    server, Token: kept.Token(), StateDir: opts.stateDir, LogDir: opts.logDir, TLS: tlsConfig, Header: header,
+		URL:    server, Token: kept.Token(), StateDir: opts.stateDir, LogDir: opts.logDir, TLS: tlsConfig,
+		Header:    header,
 		RelayOnly: g.RelayOnly, OwnProcess: true, Returning: keeper.Returning(), Terminals: kept,
 		Stopped: func(next secret.Token) { stopped = kept.SetToken(next) == nil },
 	})
@@ -128,8 +130,9 @@ func keepAgent(g *global.Flags, opts agentOptions) error {
 // scriptPipe is the descriptor that the start script leaves open for the folder of this program.
 const scriptPipe = 9
 
-// holdProgram protects the folder that the start script created for this program from later agents' sweeps. The returned function removes
-// the folder, which the next start creates and downloads again. Both do nothing unless the folder holds this very program.
+// holdProgram protects the folder that the start script created for this program from later agents' sweeps. The
+// returned function removes the folder, which the next start creates and downloads again. Both do nothing unless the
+// folder holds this very program.
 func holdProgram(log *slog.Logger) func() {
 	dir := os.Getenv(agent.ProgramDirEnv)
 	exe, err := os.Executable()
@@ -155,7 +158,8 @@ func agentURL(g *global.Flags, opts agentOptions) (*url.URL, error) {
 		text = g.URL
 	}
 	if text == "" {
-		return nil, exit.Try(fault.New(fault.Invalid, "the server's URL is missing: --agent-url or $CODER_AGENT_URL"), "coder agent --help")
+		return nil, exit.Try(fault.New(fault.Invalid, "the server's URL is missing: --agent-url or $CODER_AGENT_URL"),
+			"coder agent --help")
 	}
 	return global.ParseURL(text)
 }

@@ -33,7 +33,8 @@ either: the agent of an external workspace has another token after each start of
 			}
 			// Not from the command line, where other accounts can read it.
 			if opts.token = os.Getenv("CODER_AGENT_TOKEN"); opts.token == "" && opts.tokenFile == "" {
-				return exit.Try(fault.New(fault.Invalid, "the agent's token is missing: --agent-token-file or $CODER_AGENT_TOKEN"),
+				return exit.Try(fault.New(fault.Invalid,
+					"the agent's token is missing: --agent-token-file or $CODER_AGENT_TOKEN"),
 					"coder agent install --help")
 			}
 			service := agentService()

@@ -43,7 +43,8 @@ func completionCmd(g *global.Flags) *cobra.Command {
 			case "powershell", "pwsh":
 				return root.GenPowerShellCompletionWithDesc(out)
 			}
-			return exit.Try(fault.New(fault.Invalid, "name a shell: %s", strings.Join(shells, ", ")), "coder completion bash")
+			return exit.Try(fault.New(fault.Invalid, "name a shell: %s", strings.Join(shells, ", ")),
+				"coder completion bash")
 		},
 	}
 	cmd.Flags().StringVarP(&shell, "shell", "s", "", "shell to print a script for (default the one that $SHELL names)")

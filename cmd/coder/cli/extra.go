@@ -14,7 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
-// Additional commands of a program get from here what they need of the global flags. All of it is for a running command: its RunE.
+// Additional commands of a program get from here what they need of the global flags. All of it is for a running
+// command: its RunE.
 
 type appKey struct{}
 
@@ -54,8 +55,8 @@ func FindServer(ctx context.Context, cmd *cobra.Command) (s Server, err error) {
 // FindTLS returns how to trust servers, according to the global flags. Nil means the system's authorities.
 func FindTLS(cmd *cobra.Command) (*tls.Config, error) { return appOf(cmd).TLSConfig() }
 
-// ConfigDir returns the configuration folder that a command's global flags name. Call it from the command's run. An empty result means that
-// the system has no place for one.
+// ConfigDir returns the configuration folder that a command's global flags name. Call it from the command's run. An
+// empty result means that the system has no place for one.
 func ConfigDir(cmd *cobra.Command) string {
 	dir, err := config.Open(globalString(cmd, "global-config"))
 	if err != nil {

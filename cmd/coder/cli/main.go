@@ -58,7 +58,8 @@ func Main(extra ...*cobra.Command) int {
 		}
 		return ended.Code
 	}
-	if errors.Is(err, tty.ErrInterrupted) || ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
+	if errors.Is(err, tty.ErrInterrupted) || ctx.Err() != nil &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
 		return exit.Interrupted
 	}
 	report(g.Streams(), cmd, err)
@@ -76,7 +77,8 @@ func endings() []os.Signal {
 	return signals
 }
 
-// New returns the program as a command, for tests and for documentation. extra holds commands that only some programs have.
+// New returns the program as a command, for tests and for documentation. extra holds commands that only some programs
+// have.
 func New(extra ...*cobra.Command) *cobra.Command { return root(global.New(nil), extra) }
 
 // prepare runs before every command: flags that were not given take their value from the environment.
@@ -91,8 +93,8 @@ func prepare(cmd *cobra.Command, g *global.Flags) error {
 	return nil
 }
 
-// root builds the command tree. It sets none of cobra's templates: a single one links text/template, whose look-ups by name keep every
-// exported method of the program, 7 of 28 MB of the slim binary.
+// root builds the command tree. It sets none of cobra's templates: a single one links text/template, whose look-ups by
+// name keep every exported method of the program, 7 of 28 MB of the slim binary.
 func root(g *global.Flags, extra []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "coder",

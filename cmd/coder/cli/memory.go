@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Bounds of a client command's memory. A mesh node allocates some 33 MiB of receive buffers as it starts, and touches few of them;
-// collecting garbage meanwhile would take a third of a short command's work. A command that runs longer collects as usual; the limit bounds
-// what bulk traffic keeps in flight, at a tenth of its speed.
+// Bounds of a client command's memory. A mesh node allocates some 33 MiB of receive buffers as it starts, and touches
+// few of them; collecting garbage meanwhile would take a third of a short command's work. A command that runs longer
+// collects as usual; the limit bounds what bulk traffic keeps in flight, at a tenth of its speed.
 const (
 	clientMemoryLimit = 160 << 20 // bytes
 	startGCPercent    = 1000      // the first collection starts at 40 MiB

@@ -32,7 +32,8 @@ func versionCmd(g *global.Flags) *cobra.Command {
 			case "json":
 				return output.JSON(out, map[string]any{
 					"version": buildinfo.Version(), "revision": buildinfo.Revision(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-					// As Coder's command line has them. The time is that of the commit, because builds are reproducible.
+					// As Coder's command line has them. The time is that of the commit, because builds are
+					// reproducible.
 					"build_time": buildinfo.Time(), "external_url": sdk.ProjectURL, "slim": !hasServer(cmd.Root()), "agpl": false, "boring_crypto": false,
 				})
 			case "text":

@@ -23,7 +23,8 @@ type TLS struct {
 func (o *TLS) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Address, "tls-address", "", "address to serve HTTPS on; requires certificates")
 	f.StringSliceVar(&o.Certs.CertFiles, "tls-cert-file", nil, "PEM file with a certificate and its chain; may be repeated, clients get the one for the name that they ask for; changed files are loaded without a restart")
-	f.StringSliceVar(&o.Certs.KeyFiles, "tls-key-file", nil, "PEM file with the key of a certificate; may be repeated, in the order of --tls-cert-file")
+	f.StringSliceVar(&o.Certs.KeyFiles, "tls-key-file", nil,
+		"PEM file with the key of a certificate; may be repeated, in the order of --tls-cert-file")
 }
 
 // Enabled reports whether a flag requests HTTPS.
@@ -55,5 +56,6 @@ func CannotListen(flag, addr string, err error) error {
 		return fault.New(fault.Unavailable, "the address %s is used by another program: %w", addr, err).
 			WithDetail("Stop that program, or choose another address with %s.", flag)
 	}
-	return fault.New(fault.Unavailable, "cannot listen on %s: %w", addr, err).WithDetail("Choose another address with %s.", flag)
+	return fault.New(fault.Unavailable, "cannot listen on %s: %w", addr, err).
+		WithDetail("Choose another address with %s.", flag)
 }

@@ -26,10 +26,12 @@ type Metrics struct {
 	Registry *prometheus.Registry
 }
 
-// ServeMetrics starts to answer with the metrics of the process, and of what the caller registers. The caller must close the server.
+// ServeMetrics starts to answer with the metrics of the process, and of what the caller registers. The caller must
+// close the server.
 func ServeMetrics(address string, log *slog.Logger) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	private, err := ServePrivate("--prometheus-address", address, mux)
@@ -56,10 +58,10 @@ func SocketPath(address string) string {
 	return path
 }
 
-// ServePrivate starts to listen: on TCP, where every program of this machine reaches a loopback address, including templates and workspaces
-// that are processes; or on a Unix socket, where only this account does. On loopback it answers only to localhost, the machine's name and
-// addresses, so that no web page reads it under a name of its own (package hosts). The caller must close the server. flag names the option
-// with the address.
+// ServePrivate starts to listen: on TCP, where every program of this machine reaches a loopback address, including
+// templates and workspaces that are processes; or on a Unix socket, where only this account does. On loopback it
+// answers only to localhost, the machine's name and addresses, so that no web page reads it under a name of its own
+// (package hosts). The caller must close the server. flag names the option with the address.
 func ServePrivate(flag, address string, handler http.Handler) (*Private, error) {
 	var listener net.Listener
 	var err error
@@ -74,7 +76,9 @@ func ServePrivate(flag, address string, handler http.Handler) (*Private, error) 
 	if addr, ok := listener.Addr().(*net.TCPAddr); ok && addr.IP.IsLoopback() {
 		handler = hosts.New(hosts.Options{}).Handler(handler)
 	}
-	s := &Private{listener.Addr(), &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}, make(chan error, 1)}
+	s := &Private{listener.Addr(), &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+	}, make(chan error, 1)}
 	go func() { s.done <- s.http.Serve(listener) }()
 	return s, nil
 }

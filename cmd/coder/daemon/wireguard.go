@@ -23,14 +23,16 @@ type WireGuard struct {
 func (o *WireGuard) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Address, "wireguard-address", "", "UDP port to serve devices with a WireGuard app on, such as :51820, on all addresses of the machine (default none)")
 	f.StringVar(&o.AccessAddress, "wireguard-access-address", "", "host and port at which devices reach --wireguard-address (default the access URL's host and the port of --wireguard-address)")
-	f.BoolVar(&o.DNSForward, "wireguard-dns-forward", true, "answer devices' questions about names outside of .coder with the resolvers of this machine")
+	f.BoolVar(&o.DNSForward, "wireguard-dns-forward", true,
+		"answer devices' questions about names outside of .coder with the resolvers of this machine")
 }
 
 // Access returns the port, and the host and port at which devices reach it: "" without a gateway.
 func (o *WireGuard) Access(accessURL *url.URL) (port uint16, access string, err error) {
 	if o.Address == "" {
 		if o.AccessAddress != "" {
-			return 0, "", fault.New(fault.Invalid, "--wireguard-access-address needs --wireguard-address").WithDetail("Set --wireguard-address to the address to serve WireGuard on, such as :51820.")
+			return 0, "", fault.New(fault.Invalid, "--wireguard-access-address needs --wireguard-address").
+				WithDetail("Set --wireguard-address to the address to serve WireGuard on, such as :51820.")
 		}
 		return 0, "", nil
 	}
@@ -44,7 +46,8 @@ func (o *WireGuard) Access(accessURL *url.URL) (port uint16, access string, err 
 		return port, net.JoinHostPort(accessURL.Hostname(), strconv.Itoa(int(port))), nil
 	}
 	if host, _, ok := HostPort(o.AccessAddress); !ok || host == "" {
-		return 0, "", fault.New(fault.Invalid, "--wireguard-access-address %q must be a host and a port", o.AccessAddress).WithDetail("It looks like wg.coder.example.com:51820.")
+		return 0, "", fault.New(fault.Invalid, "--wireguard-access-address %q must be a host and a port",
+			o.AccessAddress).WithDetail("It looks like wg.coder.example.com:51820.")
 	}
 	return port, o.AccessAddress, nil
 }

@@ -36,7 +36,8 @@ func (s *Set) loadFile(name string) {
 	}
 	s.apply(name, text)
 	if info, err := file.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 && s.holdsSecret() {
-		s.warnings = append(s.warnings, fmt.Sprintf("other accounts can read %s, which contains secrets: run chmod 600 %s", name, shell.Word(name)))
+		s.warnings = append(s.warnings,
+			fmt.Sprintf("other accounts can read %s, which contains secrets: run chmod 600 %s", name, shell.Word(name)))
 	}
 }
 
@@ -237,7 +238,8 @@ func (r *reader) list(path string, l *list, value *yaml.Node) {
 // field reads one key of an object in a list.
 func (r *reader) field(path string, l *list, i int, name, value *yaml.Node) {
 	if !slices.Contains(l.fields, name.Value) {
-		r.wrong(name, "unknown key %s in %s: did you mean %s?", name.Value, path, nearest.Within(name.Value, l.fields, len(name.Value)+1))
+		r.wrong(name, "unknown key %s in %s: did you mean %s?", name.Value, path,
+			nearest.Within(name.Value, l.fields, len(name.Value)+1))
 		return
 	}
 	var text string

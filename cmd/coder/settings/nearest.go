@@ -12,8 +12,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/nearest"
 )
 
-// nearestKey returns the key that the unknown path probably means: one with the name of a flag, one in another group, or one that is spelled
-// almost like it.
+// nearestKey returns the key that the unknown path probably means: one with the name of a flag, one in another group,
+// or one that is spelled almost like it.
 func (s *Set) nearestKey(path string) string {
 	last := path[strings.LastIndexByte(path, '.')+1:]
 	var paths, groups []string
@@ -61,7 +61,8 @@ func (s *Set) warnUnknownVariables(environ []string) {
 	}
 }
 
-// foreign reports whether a variable is for other parts of the program: agents, terminals and jobs in a workspace, and numbered lists.
+// foreign reports whether a variable is for other parts of the program: agents, terminals and jobs in a workspace, and
+// numbered lists.
 func (s *Set) foreign(name string) bool {
 	for _, l := range s.lists {
 		if strings.HasPrefix(name, l.prefix) {

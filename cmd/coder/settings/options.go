@@ -9,13 +9,17 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Options returns the present settings, ordered by key, without the values of secrets. Lists of objects are not among them.
+// Options returns the present settings, ordered by key, without the values of secrets. Lists of objects are not among
+// them.
 func (s *Set) Options() []sdk.DeploymentOption {
 	var out []sdk.DeploymentOption
 	for _, name := range slices.Sorted(maps.Keys(s.keys)) {
 		flag, key := s.cmd.Flags().Lookup(name), s.keys[name]
 		usage, _, _ := strings.Cut(flag.Usage, " [$")
-		o := sdk.DeploymentOption{Name: key.Path, Description: usage, Flag: name, Default: flag.DefValue, Value: flag.Value.String(), ValueSource: "default"}
+		o := sdk.DeploymentOption{
+			Name: key.Path, Description: usage, Flag: name, Default: flag.DefValue, Value: flag.Value.String(),
+			ValueSource: "default",
+		}
 		o.YAML = key.Path[strings.LastIndex(key.Path, ".")+1:]
 		if names := flags.EnvNames(s.cmd, flag); len(names) > 0 {
 			o.Env = names[0]

@@ -117,8 +117,8 @@ func camel(name string) string {
 // KeyOf returns the key of a flag in the file, or "".
 func (s *Set) KeyOf(flag string) string { return s.keys[flag].Path }
 
-// AddList adds a key whose value is a list of objects with these fields. Object i sets PREFIX_i_FIELD for each of its fields, as Environ returns
-// it. The field secret is never written.
+// AddList adds a key whose value is a list of objects with these fields. Object i sets PREFIX_i_FIELD for each of its
+// fields, as Environ returns it. The field secret is never written.
 func (s *Set) AddList(path, prefix, secret string, fields ...string) {
 	s.lists[path] = &list{prefix: prefix, fields: fields, secret: secret}
 }
@@ -216,8 +216,8 @@ func (s *Set) Err() error {
 // Warnings returns what Load noticed and does no harm, as sentences.
 func (s *Set) Warnings() []string { return s.warnings }
 
-// Load reads the file, and the files of secrets. It collects mistakes for Err. It must be called once, after the command line and the
-// environment are read.
+// Load reads the file, and the files of secrets. It collects mistakes for Err. It must be called once, after the
+// command line and the environment are read.
 func (s *Set) Load() {
 	f := s.cmd.Flags()
 	if name := f.Lookup(configFlag).Value.String(); name != "" {
@@ -236,7 +236,8 @@ func (s *Set) loadSecret(secret, file *pflag.Flag) {
 		return
 	}
 	if rank(secret) == rank(file) {
-		s.wrong = append(s.wrong, problem{s.where(file), fmt.Sprintf("--%s and --%s cannot be combined", secret.Name, file.Name)})
+		s.wrong = append(s.wrong,
+			problem{s.where(file), fmt.Sprintf("--%s and --%s cannot be combined", secret.Name, file.Name)})
 		return
 	}
 	info, err := os.Stat(name)
@@ -286,8 +287,8 @@ func rank(flag *pflag.Flag) int {
 // WriteRequested reports whether the daemon must call Write and end.
 func (s *Set) WriteRequested() bool { return s.cmd.Flags().Lookup(writeFlag).Value.String() == "true" }
 
-// SecretFiles returns the files that a command's present flags name, except those with public certificates: files with secrets, and the
-// settings' own file, which may hold some.
+// SecretFiles returns the files that a command's present flags name, except those with public certificates: files with
+// secrets, and the settings' own file, which may hold some.
 func SecretFiles(cmd *cobra.Command) []string {
 	var files []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {

@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 )
 
-// Write prints the settings as a file for --config. Settings that have their default are comments, and so are secrets, whose values are
-// omitted.
+// Write prints the settings as a file for --config. Settings that have their default are comments, and so are secrets,
+// whose values are omitted.
 func (s *Set) Write(w io.Writer) error {
 	var out bytes.Buffer
 	out.WriteString("# Settings of " + s.cmd.CommandPath() + ". Flags and environment variables override them.\n")
@@ -40,7 +40,8 @@ func (s *Set) Write(w io.Writer) error {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.lists)) {
 		l := s.lists[path]
-		fmt.Fprintf(&out, "# a list of objects with the keys %s; the variables %sN_… override it\n", strings.Join(l.fields, ", "), l.prefix)
+		fmt.Fprintf(&out, "# a list of objects with the keys %s; the variables %sN_… override it\n",
+			strings.Join(l.fields, ", "), l.prefix)
 		writeList(&out, path, l)
 	}
 	_, err := w.Write(out.Bytes())

@@ -78,19 +78,24 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.server, "primary-access-url", "", "URL of the server")
-	f.StringVar(&opts.token, "proxy-session-token", "", "token from coder wsproxy create (prefer the environment variable)")
+	f.StringVar(&opts.token, "proxy-session-token", "",
+		"token from coder wsproxy create (prefer the environment variable)")
 	f.StringVar(&opts.access, "access-url", "", "URL at which nodes and the server reach this proxy")
-	f.StringVar(&opts.http, "http-address", "127.0.0.1:3001", "address to serve plain HTTP on, for a reverse proxy that adds TLS; unused with --tls-address")
+	f.StringVar(&opts.http, "http-address", "127.0.0.1:3001",
+		"address to serve plain HTTP on, for a reverse proxy that adds TLS; unused with --tls-address")
 	opts.tls.Flags(f)
 	f.StringVar(&opts.stun, "stun-address", ":3478", `UDP address to answer STUN on, at the access URL's host; "off" for none`)
-	f.StringVar(&opts.wildcard, "wildcard-access-url", "", "wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
+	f.StringVar(&opts.wildcard, "wildcard-access-url", "",
+		"wildcard host for apps at this proxy, such as *.eu.example.com; apps are below the access URL without it")
 	f.StringVar(&opts.ssh, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces through this region (default none)")
 	f.StringVar(&opts.sshAccess, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	opts.wireGuard.Flags(f)
 	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
-	f.StringVar(&opts.metrics, "prometheus-address", "", "address to serve Prometheus metrics on, at /metrics; empty for none")
+	f.StringVar(&opts.metrics, "prometheus-address", "",
+		"address to serve Prometheus metrics on, at /metrics; empty for none")
 	f.StringSliceVar(&opts.trusted, "trusted-hosts", nil, "names besides the access URL's at which the proxy is reached, such as eu.internal or *.eu.internal; addresses need no entry")
-	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil, "networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the visitor's address")
+	f.StringSliceVar(&opts.proxyOrigins, "proxy-trusted-origins", nil,
+		"networks of reverse proxies, such as 10.0.0.0/8, that are trusted to name the visitor's address")
 	f.StringSliceVar(&opts.proxyHeaders, "proxy-trusted-headers", nil, "headers in which trusted proxies name the visitor's address, the first present one counts (default X-Forwarded-For)")
 	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
@@ -102,7 +107,8 @@ func run(cmd *cobra.Command, opts options) (err error) {
 	log := opts.logs.Logger(os.Stderr)
 	defer daemon.BoundMemory().Stop()
 	if opts.token == "" {
-		return fault.New(fault.Invalid, "A region proxy requires a token").WithDetail("Create one with coder wsproxy create NAME, and set CODER_PROXY_SESSION_TOKEN.")
+		return fault.New(fault.Invalid, "A region proxy requires a token").
+			WithDetail("Create one with coder wsproxy create NAME, and set CODER_PROXY_SESSION_TOKEN.")
 	}
 	server, err := parseURL("primary-access-url", opts.server)
 	if err != nil {
@@ -139,7 +145,8 @@ func run(cmd *cobra.Command, opts options) (err error) {
 		opts.stun = ""
 	}
 	proxy := region.Options{
-		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener, STUNAddress: opts.stun, Apps: !opts.relayOnly,
+		Logger: log, Server: server, Token: secret.Token(opts.token), TLS: common, URL: access, Listener: listener,
+		STUNAddress: opts.stun, Apps: !opts.relayOnly,
 		TrustedHosts: trusted, Proxies: proxies,
 	}
 	if store != nil {
@@ -187,17 +194,20 @@ func (o options) listen(log *slog.Logger) (net.Listener, *certs.Store, error) {
 	return listener, nil, nil
 }
 
-// listenSSH opens the address of the SSH gateway, and returns where users reach it. The listener is nil if there is none.
+// listenSSH opens the address of the SSH gateway, and returns where users reach it. The listener is nil if there is
+// none.
 func (o options) listenSSH(accessURL *url.URL) (net.Listener, string, error) {
 	access := o.sshAccess
 	if o.ssh == "" {
 		if access != "" {
-			return nil, "", fault.New(fault.Invalid, "--ssh-access-address needs --ssh-address").WithDetail("Set --ssh-address to the address to serve SSH on, such as 0.0.0.0:2222.")
+			return nil, "", fault.New(fault.Invalid, "--ssh-access-address needs --ssh-address").
+				WithDetail("Set --ssh-address to the address to serve SSH on, such as 0.0.0.0:2222.")
 		}
 		return nil, "", nil
 	}
 	if access != "" && region.CheckGatewayAddress(access) != nil {
-		return nil, "", fault.New(fault.Invalid, "--ssh-access-address %q must be a host and a port", access).WithDetail("It looks like ssh.eu.example.com:22.")
+		return nil, "", fault.New(fault.Invalid, "--ssh-access-address %q must be a host and a port", access).
+			WithDetail("It looks like ssh.eu.example.com:22.")
 	}
 	listener, err := net.Listen("tcp", o.ssh)
 	if err != nil {
@@ -216,7 +226,8 @@ func (o options) gateway(accessURL *url.URL) (*region.WireGuard, error) {
 		return nil, err
 	}
 	if region.CheckGatewayAddress(access) != nil {
-		return nil, fault.New(fault.Invalid, "--wireguard-access-address %q must be a host and a port", access).WithDetail("It looks like eu.example.com:51820.")
+		return nil, fault.New(fault.Invalid, "--wireguard-access-address %q must be a host and a port", access).
+			WithDetail("It looks like eu.example.com:51820.")
 	}
 	gateway := &region.WireGuard{Port: port, Access: access}
 	if o.wireGuard.DNSForward {

@@ -1,12 +1,12 @@
 //go:build unix
 
-// Package dbtest gives tests a real PostgreSQL: one server per test process with one database per test, cloned from a template
-// with the whole schema. It runs no goroutines, so leak detectors see only the code under test.
+// Package dbtest gives tests a real PostgreSQL: one server per test process with one database per test, cloned from a
+// template with the whole schema. It runs no goroutines, so leak detectors see only the code under test.
 //
 // Its files are in memory if the machine has enough: most of the cost of a database is the creation of its 700 files.
 //
-// The server is the child of a shell that waits until this process has ended, in whatever way, then stops the server and
-// removes its files. Nothing is left behind, even after a crash or a kill.
+// The server is the child of a shell that waits until this process has ended, in whatever way, then stops the server
+// and removes its files. Nothing is left behind, even after a crash or a kill.
 package dbtest
 
 import (
@@ -41,8 +41,8 @@ var (
 	counter atomic.Int64
 )
 
-// process is the test server: the folder of its socket, how it copies databases fastest, and the shell that runs it, which ends the server
-// when its standard input closes: when this process ends.
+// process is the test server: the folder of its socket, how it copies databases fastest, and the shell that runs it,
+// which ends the server when its standard input closes: when this process ends.
 type process struct {
 	socket   string
 	strategy string
@@ -76,7 +76,8 @@ func EmptyURL(t testing.TB) string {
 	return create(t, "template0")
 }
 
-// NewerURL returns the URL of a database that a program of a newer release has migrated to migration 9999, and that needs such a program.
+// NewerURL returns the URL of a database that a program of a newer release has migrated to migration 9999, and that
+// needs such a program.
 func NewerURL(t testing.TB) string {
 	t.Helper()
 	url := URL(t)
@@ -86,7 +87,8 @@ func NewerURL(t testing.TB) string {
 	return url
 }
 
-// SkewedURL returns the URL of a database whose clock differs from this machine's by an interval, for example "-90 seconds".
+// SkewedURL returns the URL of a database whose clock differs from this machine's by an interval, for example "-90
+// seconds".
 func SkewedURL(t testing.TB, interval string) string {
 	t.Helper()
 	url := URL(t)
@@ -99,7 +101,8 @@ func SkewedURL(t testing.TB, interval string) string {
 	return url
 }
 
-// NewerServerURL returns the URL of a database that a server of a newer release is using, which does not understand this program.
+// NewerServerURL returns the URL of a database that a server of a newer release is using, which does not understand
+// this program.
 func NewerServerURL(t testing.TB) string {
 	t.Helper()
 	url := URL(t)
@@ -135,7 +138,8 @@ func address(socket, name string) string {
 	return u.String()
 }
 
-// do runs a statement that makes or drops a database, one at a time: PostgreSQL refuses to copy a template that is being copied.
+// do runs a statement that makes or drops a database, one at a time: PostgreSQL refuses to copy a template that is
+// being copied.
 func (p *process) do(ctx context.Context, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -174,8 +178,9 @@ func memoryFolder() string {
 	return folder
 }
 
-// watch runs the server until this process closes its standard input, or has ended: with a checkpoint if the line "stop" comes before, which keeps the
-// folder, and otherwise at once. $1 is its folder; the remaining arguments are the server's command.
+// watch runs the server until this process closes its standard input, or has ended: with a checkpoint if the line
+// "stop" comes before, which keeps the folder, and otherwise at once. $1 is its folder; the remaining arguments are the
+// server's command.
 const watch = `
 dir=$1; shift
 "$@" </dev/null &
@@ -269,7 +274,8 @@ func (p *process) end() error {
 func awaitReady(ctx context.Context, data string) error {
 	for ctx.Err() == nil {
 		status, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
-		if lines := strings.Split(string(status), "\n"); err == nil && len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready" {
+		if lines := strings.Split(string(status), "\n"); err == nil && len(lines) > 7 &&
+			strings.TrimSpace(lines[7]) == "ready" {
 			return nil
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -13,8 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database"
 )
 
-// EarlierURL returns the URL of a database that went through all schemas up to a version, and has what a release with each of them stored: the file
-// <version>.sql in rows, which is coderd/database/testdata/rows.
+// EarlierURL returns the URL of a database that went through all schemas up to a version, and has what a release with
+// each of them stored: the file <version>.sql in rows, which is coderd/database/testdata/rows.
 func EarlierURL(t testing.TB, version int64, rows fs.FS) string {
 	t.Helper()
 	url := EmptyURL(t)
@@ -24,7 +24,8 @@ func EarlierURL(t testing.TB, version int64, rows fs.FS) string {
 	}
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, database.Migrations(), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, database.Migrations(),
+		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// OldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6. It does not offer TLS.
+// OldPostgres returns the URL of a server that speaks PostgreSQL's protocol and says that it is PostgreSQL 9.6. It does
+// not offer TLS.
 func OldPostgres(t testing.TB) string {
 	t.Helper()
 	return serve(t, answerAsOldPostgres) + "?sslmode=disable"
@@ -26,13 +27,16 @@ func RefusingPostgres(t testing.TB, code, message string) string {
 	return serve(t, func(conn net.Conn) {
 		backend := pgproto3.NewBackend(conn, conn)
 		if _, err := backend.ReceiveStartupMessage(); err == nil {
-			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: message})
+			backend.Send(&pgproto3.ErrorResponse{
+				Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: message,
+			})
 			_ = backend.Flush() // a client that is gone needs no answer
 		}
 	}) + "?sslmode=disable"
 }
 
-// UntrustedPostgres returns the URL of a server whose certificate was issued by no known authority, and of which the URL requires a known one.
+// UntrustedPostgres returns the URL of a server whose certificate was issued by no known authority, and of which the
+// URL requires a known one.
 func UntrustedPostgres(t testing.TB) string {
 	t.Helper()
 	holder := httptest.NewTLSServer(nil) // has such a certificate
@@ -40,7 +44,9 @@ func UntrustedPostgres(t testing.TB) string {
 	return serve(t, func(conn net.Conn) {
 		if _, err := pgproto3.NewBackend(conn, conn).ReceiveStartupMessage(); err == nil {
 			if _, err := conn.Write([]byte("S")); err == nil {
-				_ = tls.Server(conn, &tls.Config{Certificates: holder.TLS.Certificates}).Handshake() // the client ends it
+				_ = tls.Server(conn, &tls.Config{
+					Certificates: holder.TLS.Certificates,
+				}).Handshake() // the client ends it
 			}
 		}
 	}) + "?sslmode=verify-full"
@@ -70,7 +76,8 @@ func serve(t testing.TB, answer func(net.Conn)) string {
 	return "postgres://coder:secret@" + listener.Addr().String() + "/coder"
 }
 
-// answerAsOldPostgres grants every lock and answers every other query with the number of PostgreSQL 9.6.24, until the client ends.
+// answerAsOldPostgres grants every lock and answers every other query with the number of PostgreSQL 9.6.24, until the
+// client ends.
 func answerAsOldPostgres(conn net.Conn) {
 	backend := pgproto3.NewBackend(conn, conn)
 	if first, err := backend.ReceiveStartupMessage(); err != nil {
@@ -79,13 +86,19 @@ func answerAsOldPostgres(conn net.Conn) {
 		_, _ = conn.Write([]byte("N")) // the client connects again if it accepts a connection without TLS
 		return
 	}
-	number := pgproto3.FieldDescription{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4, TypeModifier: -1}
-	granted := pgproto3.FieldDescription{Name: []byte("granted"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1, TypeModifier: -1}
+	number := pgproto3.FieldDescription{
+		Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4, TypeModifier: -1,
+	}
+	granted := pgproto3.FieldDescription{
+		Name: []byte("granted"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1, TypeModifier: -1,
+	}
 	column, value := number, []byte(nil) // of the parsed query's answer
 	var parameters []uint32              // types of the parsed query's parameters
 	backend.Send(&pgproto3.AuthenticationOk{})
 	backend.Send(&pgproto3.ParameterStatus{Name: "server_version", Value: "9.6.24"})
-	backend.Send(&pgproto3.BackendKeyData{ProcessID: 90624, SecretKey: make([]byte, 4)}) // which is what it answers when asked
+	backend.Send(&pgproto3.BackendKeyData{
+		ProcessID: 90624, SecretKey: make([]byte, 4),
+	}) // which is what it answers when asked
 	backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
 	for backend.Flush() == nil {
 		message, err := backend.Receive()

@@ -55,7 +55,8 @@ func NewPair(t testing.TB) (primary, standby *Instance) {
 		t.Fatal(err)
 	}
 	primary.start(t, install)
-	standby.start(t, install, "primary_conninfo=host="+primary.dir+" port=5432 user=coder", "wal_retrieve_retry_interval=100ms")
+	standby.start(t, install, "primary_conninfo=host="+primary.dir+" port=5432 user=coder",
+		"wal_retrieve_retry_interval=100ms")
 	return primary, standby
 }
 
@@ -66,7 +67,8 @@ func PairURL(instances ...*Instance) string {
 		hosts, ports = append(hosts, in.dir), append(ports, "5432")
 	}
 	u := url.URL{Scheme: "postgres", User: url.User("coder"), Path: "/postgres"}
-	u.RawQuery = url.Values{"host": {strings.Join(hosts, ",")}, "port": {strings.Join(ports, ",")}, "target_session_attrs": {"read-write"}}.Encode()
+	u.RawQuery = url.Values{"host": {strings.Join(hosts, ",")}, "port": {strings.Join(ports,
+		",")}, "target_session_attrs": {"read-write"}}.Encode()
 	return u.String()
 }
 
@@ -76,7 +78,8 @@ func (in *Instance) start(t testing.TB, install embedded.Install, settings ...st
 		// A standby refuses less than the primary had when it made the copied checkpoint: these are initdb's.
 		"max_worker_processes=8", "max_connections=100")
 	settings = append(settings, embedded.Volatile...)
-	// What is committed must be in the log that the standby has: pg_current_wal_lsn does not count what PostgreSQL has yet to write.
+	// What is committed must be in the log that the standby has: pg_current_wal_lsn does not count what PostgreSQL has
+	// yet to write.
 	settings = append(settings, "synchronous_commit=on")
 	cmd, closeAfter, err := install.Command(in.dir, settings...)
 	if err != nil {
@@ -123,7 +126,8 @@ func (in *Instance) Stop() {
 // Promote makes a standby the primary. It returns when it is.
 func (in *Instance) Promote(t testing.TB) {
 	t.Helper()
-	// A statement that waited for the promotion would delay it if what is left to replay conflicts with the statement's snapshot.
+	// A statement that waited for the promotion would delay it if what is left to replay conflicts with the statement's
+	// snapshot.
 	if err := in.Try(t.Context(), "SELECT 1 / pg_promote(false)::int"); err != nil {
 		t.Fatalf("promote: %v", err)
 	}

@@ -25,8 +25,9 @@ import (
 // forgotten is for how long a prepared folder that no test process uses is kept.
 const forgotten = 7 * 24 * time.Hour
 
-// provide makes a data folder at data with the template in it, which takes a second or two of a processor. The first process of an account does the
-// work, and keeps a copy for the next ones: a run of all tests starts about fifty servers.
+// provide makes a data folder at data with the template in it, which takes a second or two of a processor. The first
+// process of an account does the work, and keeps a copy for the next ones: a run of all tests starts about fifty
+// servers.
 func provide(in embedded.Install, data string, settings []string) error {
 	key, err := fingerprint(in)
 	if err != nil {

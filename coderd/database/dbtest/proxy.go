@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy in front of a test's PostgreSQL, with which a test makes the way to the database bad. Safe for concurrent use.
+// Proxy is a TCP proxy in front of a test's PostgreSQL, with which a test makes the way to the database bad. Safe for
+// concurrent use.
 type Proxy struct {
 	// URL is the database's, through the proxy.
 	URL string

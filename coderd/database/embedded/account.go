@@ -20,20 +20,20 @@ import (
 // account is the user that PostgreSQL runs as. Nil means the user of this process.
 type account struct{ uid, gid uint32 }
 
-// If a machine has no user postgres, PostgreSQL runs as the first of these user ids that no user has. systemd's documentation
-// leaves them unused, and they are within the range of a container.
+// If a machine has no user postgres, PostgreSQL runs as the first of these user ids that no user has. systemd's
+// documentation leaves them unused, and they are within the range of a container.
 const (
 	firstNumber = 61100
 	lastNumber  = 61183
 )
 
-// makers are users that run PostgreSQL's programs for a single task if the folder belongs to a user id without a name: these
-// programs require a name for the account that they run as.
+// makers are users that run PostgreSQL's programs for a single task if the folder belongs to a user id without a name:
+// these programs require a name for the account that they run as.
 var makers = []string{"daemon", "bin", "sys", "adm", "games"}
 
-// unprivileged returns nil unless this process is root. Otherwise it returns the user that owns the data folder, unless that
-// user is shared, or the user postgres, or a user id reserved for PostgreSQL. maker is the user that runs initdb; nil means
-// the same user.
+// unprivileged returns nil unless this process is root. Otherwise it returns the user that owns the data folder, unless
+// that user is shared, or the user postgres, or a user id reserved for PostgreSQL. maker is the user that runs initdb;
+// nil means the same user.
 func unprivileged(data string) (acc, maker *account, err error) {
 	if os.Geteuid() != 0 {
 		return nil, nil, nil
@@ -77,8 +77,8 @@ func named(name string) *account {
 	return &account{uint32(uid), uint32(gid)}
 }
 
-// isShared reports whether other programs run as a user, as many do as `nobody`. PostgreSQL never runs as such a user. It
-// takes over data folders that older releases created as one, or that a task left behind.
+// isShared reports whether other programs run as a user, as many do as `nobody`. PostgreSQL never runs as such a user.
+// It takes over data folders that older releases created as one, or that a task left behind.
 func isShared(uid uint32) bool {
 	return slices.ContainsFunc(append([]string{"nobody"}, makers...), func(name string) bool {
 		acc := named(name)
@@ -86,8 +86,8 @@ func isShared(uid uint32) bool {
 	})
 }
 
-// takeOver gives the account ownership of a folder and everything in it. The folder itself comes last, so that an interrupted
-// takeover is repeated. A missing folder is not an error.
+// takeOver gives the account ownership of a folder and everything in it. The folder itself comes last, so that an
+// interrupted takeover is repeated. A missing folder is not an error.
 func (a *account) takeOver(dir string) error {
 	if a == nil {
 		return nil
@@ -119,8 +119,8 @@ func (a *account) takeOver(dir string) error {
 	return root.Lchown(".", int(a.uid), int(a.gid))
 }
 
-// attributes returns attributes with which a child runs as the account, in a process group of its own: a terminal's Ctrl-C is
-// meant for the server, which stops PostgreSQL when it no longer needs it.
+// attributes returns attributes with which a child runs as the account, in a process group of its own: a terminal's
+// Ctrl-C is meant for the server, which stops PostgreSQL when it no longer needs it.
 func (a *account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	if a != nil {

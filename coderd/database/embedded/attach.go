@@ -12,8 +12,8 @@ import (
 )
 
 // Attach is like Start, for a command that may run beside a server. If a server is running, Attach uses that server's
-// PostgreSQL, and Stop leaves it running. If the folder holds no data yet, Attach returns a fault: there is nothing to work
-// on.
+// PostgreSQL, and Stop leaves it running. If the folder holds no data yet, Attach returns a fault: there is nothing to
+// work on.
 func Attach(ctx context.Context, opts Options) (*Server, error) {
 	data, err := filepath.Abs(filepath.Join(opts.Dir, "postgres", "data"))
 	if err != nil {
@@ -48,8 +48,8 @@ func Attach(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// RunningURL returns the URL, including the password, of the PostgreSQL that a server is running below dir. It returns a
-// fault if there is none, or if the caller may not read the password.
+// RunningURL returns the URL, including the password, of the PostgreSQL that a server is running below dir. It returns
+// a fault if there is none, or if the caller may not read the password.
 func RunningURL(dir string) (string, error) {
 	data, err := filepath.Abs(filepath.Join(dir, "postgres", "data"))
 	if err != nil {

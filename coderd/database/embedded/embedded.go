@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package embedded runs PostgreSQL for a server without an external database. It finds the programs, creates a data folder, and
-// supervises PostgreSQL as a child process that requires a password and listens only on a Unix socket in that folder. It does
-// not know what is stored.
+// Package embedded runs PostgreSQL for a server without an external database. It finds the programs, creates a data
+// folder, and supervises PostgreSQL as a child process that requires a password and listens only on a Unix socket in
+// that folder. It does not know what is stored.
 //
 // Layout below Options.Dir:
 //
@@ -13,15 +13,15 @@
 //	postgres/data.15    after an upgrade, the data folder of the old major version; removed by the first start a week later
 //	pg/<version>        programs that Fetch downloaded
 //
-// If the programs of the data folder's major version and of a newer one are both installed, Start upgrades the data: the old
-// programs will be gone one day, and then it would be too late.
+// If the programs of the data folder's major version and of a newer one are both installed, Start upgrades the data:
+// the old programs will be gone one day, and then it would be too late.
 //
 // The socket's permissions alone are not enough: if the server is not root, the programs of templates run as the same
 // account. They are kept from reading the password file.
 //
-// PostgreSQL refuses to run as root. If root starts it, it runs as the user postgres, or as a user id without a user, which
-// then owns postgres/data. The folders above may be closed to that user: on Linux the data folder is passed as an open file
-// instead of a path.
+// PostgreSQL refuses to run as root. If root starts it, it runs as the user postgres, or as a user id without a user,
+// which then owns postgres/data. The folders above may be closed to that user: on Linux the data folder is passed as an
+// open file instead of a path.
 package embedded
 
 import (
@@ -42,7 +42,8 @@ import (
 )
 
 const (
-	// socketPathMax is the longest path that fits into a socket's address on every system (103 bytes on macOS, 107 on Linux).
+	// socketPathMax is the longest path that fits into a socket's address on every system (103 bytes on macOS, 107 on
+	// Linux).
 	socketPathMax = 103
 	socketName    = ".s.PGSQL.5432"
 	superuser     = "coder"
@@ -76,9 +77,10 @@ type Server struct {
 	finished chan struct{} // closed when nothing is running anymore
 }
 
-// Start finds PostgreSQL, creates the data folder if there is none, takes over from a server that was killed, and returns
-// when the database accepts connections. It blocks until then: a second at first, a tenth of a second later, longer after a
-// crash, and for as long as the data takes to copy when PostgreSQL is upgraded; ctx bounds it. Errors that an operator can act on are faults. The caller must call Stop in the end.
+// Start finds PostgreSQL, creates the data folder if there is none, takes over from a server that was killed, and
+// returns when the database accepts connections. It blocks until then: a second at first, a tenth of a second later,
+// longer after a crash, and for as long as the data takes to copy when PostgreSQL is upgraded; ctx bounds it. Errors
+// that an operator can act on are faults. The caller must call Stop in the end.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	dir, err := filepath.Abs(filepath.Join(opts.Dir, "postgres"))
 	if err != nil {
@@ -127,7 +129,8 @@ func (s *Server) start(ctx context.Context, opts Options) (err error) {
 			if ctx.Err() != nil {
 				return err
 			}
-			s.log.Warn("cannot upgrade PostgreSQL, continuing with the old version", "version", s.install.Version, "err", err)
+			s.log.Warn("cannot upgrade PostgreSQL, continuing with the old version", "version", s.install.Version,
+				"err", err)
 		}
 	}
 	if s.socket, err = socketFolder(s.data); err != nil {
@@ -156,9 +159,9 @@ func urlOf(socket, password string) string {
 	return u.String()
 }
 
-// Stop shuts PostgreSQL down after it has written its data back, and returns when it has ended, usually within a tenth of a
-// second. After half a minute PostgreSQL is stopped abruptly, which loses nothing but makes the next start recover. If ctx
-// ends first, Stop returns its error and the shutdown continues. Stop may be called again.
+// Stop shuts PostgreSQL down after it has written its data back, and returns when it has ended, usually within a tenth
+// of a second. After half a minute PostgreSQL is stopped abruptly, which loses nothing but makes the next start
+// recover. If ctx ends first, Stop returns its error and the shutdown continues. Stop may be called again.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stop()
 	select {
@@ -283,12 +286,13 @@ func (s *Server) ensureData(ctx context.Context) error {
 	if err := os.Rename(fresh, s.data); err != nil {
 		return folderFault(err, s.data)
 	}
-	s.log.Info("PostgreSQL data folder created", "path", s.data, "version", s.install.Version, "duration", time.Since(began))
+	s.log.Info("PostgreSQL data folder created", "path", s.data, "version", s.install.Version, "duration",
+		time.Since(began))
 	return nil
 }
 
-// addressable reports whether a folder can be the host in a URL: it must be short enough for a socket's address, and a comma would separate
-// hosts.
+// addressable reports whether a folder can be the host in a URL: it must be short enough for a socket's address, and a
+// comma would separate hosts.
 func addressable(folder string) bool {
 	return len(folder)+1+len(socketName) <= socketPathMax && !strings.Contains(folder, ",")
 }

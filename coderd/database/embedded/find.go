@@ -47,9 +47,9 @@ var folders = []string{
 	filepath.Join(sharedFetchDir, "*", "native", "bin"),  // fetched by root
 }
 
-// Find looks for PostgreSQL's programs: in binDir, or on PATH, in the folders of distributions, and among those that Fetch
-// stored below dir. If dir contains a data folder, Find chooses the major version that created it, otherwise the newest from
-// 13 on. If there is none, the fault explains how to get one.
+// Find looks for PostgreSQL's programs: in binDir, or on PATH, in the folders of distributions, and among those that
+// Fetch stored below dir. If dir contains a data folder, Find chooses the major version that created it, otherwise the
+// newest from 13 on. If there is none, the fault explains how to get one.
 func Find(ctx context.Context, dir, binDir string) (Install, error) {
 	in, _, err := find(ctx, dir, binDir)
 	return in, err
@@ -87,7 +87,8 @@ func find(ctx context.Context, dir, binDir string) (in, newest Install, err erro
 		if i := slices.IndexFunc(found, func(in Install) bool { return in.Major == made }); i >= 0 {
 			return found[i], newestRelease(found[:i+1]), nil
 		}
-		f := fault.New(fault.Unavailable, "The data in %s was created by PostgreSQL %d, which is not installed.", dir, made)
+		f := fault.New(fault.Unavailable, "The data in %s was created by PostgreSQL %d, which is not installed.", dir,
+			made)
 		if len(found) > 0 && found[0].Major > made {
 			return Install{}, Install{}, f.WithDetail("Install PostgreSQL %d beside %d: the server then upgrades the data to %d.", made, found[0].Major, found[0].Major)
 		}
@@ -154,10 +155,12 @@ func candidates(ctx context.Context, dir, binDir string) ([]string, error) {
 
 var versionForm = lazyregexp.New(`^postgres \(PostgreSQL\) (([0-9]+)[0-9a-z.]*)`)
 
-// inspect reports whether a folder contains the required programs, and their version. Its error is a fault: they did not answer in time.
+// inspect reports whether a folder contains the required programs, and their version. Its error is a fault: they did
+// not answer in time.
 func inspect(ctx context.Context, bin string) (Install, bool, error) {
 	for _, name := range []string{"postgres", "initdb"} {
-		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || !info.Mode().IsRegular() ||
+			info.Mode()&0o111 == 0 {
 			return Install{}, false, nil //nolint:nilerr // there is none
 		}
 	}
@@ -173,8 +176,8 @@ func inspect(ctx context.Context, bin string) (Install, bool, error) {
 	return Install{BinDir: bin, Version: match[1], Major: major}, err == nil, nil
 }
 
-// answerTime is how long a program may take to say its version. It is far more than a busy machine needs, because one that is late is not
-// taken for one that is missing: the server would refuse its data, or use another installation.
+// answerTime is how long a program may take to say its version. It is far more than a busy machine needs, because one
+// that is late is not taken for one that is missing: the server would refuse its data, or use another installation.
 const answerTime = time.Minute
 
 // output returns what a program prints. Its error is one for which late holds if the program did not end in time.

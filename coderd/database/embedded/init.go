@@ -17,9 +17,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// settings are passed on the command line, so that they follow the program's release rather than the data folder's age. They
-// make PostgreSQL reachable only through its folder, and quiet. Its memory use depends on the machine (see sized). Durability
-// is PostgreSQL's default.
+// settings are passed on the command line, so that they follow the program's release rather than the data folder's age.
+// They make PostgreSQL reachable only through its folder, and quiet. Its memory use depends on the machine (see sized).
+// Durability is PostgreSQL's default.
 var settings = []string{
 	"listen_addresses=", "unix_socket_directories=.", "unix_socket_permissions=0700", "port=5432",
 	"superuser_reserved_connections=3",
@@ -34,9 +34,9 @@ var settings = []string{
 // Volatile are settings for a database that need not survive a crash of the machine.
 var Volatile = []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "autovacuum=off"}
 
-// Command returns a command, not started yet, for PostgreSQL serving a data folder, with additional settings (name=value).
-// Its working folder, environment and user are set. Only closeAfter releases the command's resources; call it after starting
-// the command or giving it up.
+// Command returns a command, not started yet, for PostgreSQL serving a data folder, with additional settings
+// (name=value). Its working folder, environment and user are set. Only closeAfter releases the command's resources;
+// call it after starting the command or giving it up.
 func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfter func(), err error) {
 	cmd, closeAfter, err = in.program("postgres", data)
 	if err != nil {
@@ -52,9 +52,9 @@ func (in Install) Command(data string, more ...string) (cmd *exec.Cmd, closeAfte
 	return cmd, closeAfter, nil
 }
 
-// InitDB creates a data folder at dir, which must not exist, owned by the user that PostgreSQL runs as. If durable is set,
-// the folder is on disk when InitDB returns. Without a password, every process that reaches the socket is superuser; only
-// tests do that.
+// InitDB creates a data folder at dir, which must not exist, owned by the user that PostgreSQL runs as. If durable is
+// set, the folder is on disk when InitDB returns. Without a password, every process that reaches the socket is
+// superuser; only tests do that.
 func (in Install) InitDB(ctx context.Context, dir, password string, durable bool) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return folderFault(err, dir)
@@ -81,7 +81,8 @@ func (in Install) InitDB(ctx context.Context, dir, password string, durable bool
 		auth = "scram-sha-256"
 		cmd.Args = append(cmd.Args, "--pwfile="+file)
 	}
-	cmd.Args = append(cmd.Args, "--username="+superuser, "--auth="+auth, "--encoding=UTF8", "--locale=C", "--no-instructions")
+	cmd.Args = append(cmd.Args, "--username="+superuser, "--auth="+auth, "--encoding=UTF8", "--locale=C",
+		"--no-instructions")
 	if !durable {
 		cmd.Args = append(cmd.Args, "--no-sync")
 	}
@@ -91,9 +92,11 @@ func (in Install) InitDB(ctx context.Context, dir, password string, durable bool
 	if err := runUntil(ctx, cmd); err != nil {
 		text := strings.TrimSpace(out.String())
 		if diskFull(text) {
-			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).WithDetail("PostgreSQL needs 50 MB to start (%s).", disk.Room(dir))
+			return fault.New(fault.Unavailable, "The disk that holds %s is full.", dir).
+				WithDetail("PostgreSQL needs 50 MB to start (%s).", disk.Room(dir))
 		}
-		return fault.New(fault.Unavailable, "PostgreSQL cannot create its data folder %s: %w", dir, err).WithDetail("%s", lastLines(text, 5))
+		return fault.New(fault.Unavailable, "PostgreSQL cannot create its data folder %s: %w", dir, err).
+			WithDetail("%s", lastLines(text, 5))
 	}
 	if err := in.account.takeOver(dir); err != nil {
 		return folderFault(err, dir)
@@ -101,8 +104,8 @@ func (in Install) InitDB(ctx context.Context, dir, password string, durable bool
 	return nil
 }
 
-// setPassword sets the superuser's password in a data folder that no PostgreSQL is using. It runs one without a socket, which
-// reads the statement from its standard input; the statement contains only a verifier of the password.
+// setPassword sets the superuser's password in a data folder that no PostgreSQL is using. It runs one without a socket,
+// which reads the statement from its standard input; the statement contains only a verifier of the password.
 func (in Install) setPassword(ctx context.Context, data, password string) (err error) {
 	check, err := verifier(password)
 	if err != nil {
@@ -135,12 +138,14 @@ func (in Install) setPassword(ctx context.Context, data, password string) (err e
 	// An error in a statement does not change the exit status.
 	for line := range strings.Lines(out.String()) {
 		line = strings.TrimPrefix(line, "backend> ") // its prompt
-		if level, _, _ := strings.Cut(line, ":"); err == nil && (level == "ERROR" || level == "FATAL" || level == "PANIC") {
+		if level, _, _ := strings.Cut(line, ":"); err == nil &&
+			(level == "ERROR" || level == "FATAL" || level == "PANIC") {
 			err = errors.New(strings.TrimSpace(line))
 		}
 	}
 	if err != nil {
-		return fault.New(fault.Unavailable, "PostgreSQL cannot set its password: %w", err).WithDetail("%s", lastLines(strings.TrimSpace(out.String()), 5))
+		return fault.New(fault.Unavailable, "PostgreSQL cannot set its password: %w", err).
+			WithDetail("%s", lastLines(strings.TrimSpace(out.String()), 5))
 	}
 	return nil
 }

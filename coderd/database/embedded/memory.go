@@ -16,9 +16,9 @@ const (
 	gibibyte = 1 << 30
 )
 
-// sized returns the settings that depend on the machine's memory: small below 4 GiB, where the server runs on a laptop or a
-// small virtual machine, and otherwise a sixty-fourth of the memory for PostgreSQL's own cache. The kernel
-// caches the same files, and each start and stop of PostgreSQL visits all of its cache's bookkeeping: for a sixteenth that
+// sized returns the settings that depend on the machine's memory: small below 4 GiB, where the server runs on a laptop
+// or a small virtual machine, and otherwise a sixty-fourth of the memory for PostgreSQL's own cache. The kernel caches
+// the same files, and each start and stop of PostgreSQL visits all of its cache's bookkeeping: for a sixteenth that
 // took a tenth of a server's start. A memory of 0 is unknown, and counts as small.
 func sized(memory uint64) []string {
 	if memory < 4*gibibyte {
@@ -33,8 +33,8 @@ func sized(memory uint64) []string {
 	}
 }
 
-// machineMemory returns the memory that this process may use, in bytes: the machine's, or its control group's limit if that
-// is lower. It returns 0 if the memory is unknown.
+// machineMemory returns the memory that this process may use, in bytes: the machine's, or its control group's limit if
+// that is lower. It returns 0 if the memory is unknown.
 func machineMemory() uint64 {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

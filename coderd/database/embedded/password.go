@@ -63,8 +63,8 @@ func makePassword(dir string) (string, error) {
 	return password, nil
 }
 
-// replace writes a file in dir for an account, where nil means this process's, and waits until it is on disk. It never writes
-// through a link.
+// replace writes a file in dir for an account, where nil means this process's, and waits until it is on disk. It never
+// writes through a link.
 func replace(dir, name string, text []byte, owner *account) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -142,8 +142,8 @@ func withoutTrust(text string) (changed string, found bool) {
 	return strings.Join(lines, "\n"), found
 }
 
-// secure makes sure that the data folder requires the password in the file. Folders of older releases require none. If this
-// process ends after any step, the next start continues from there.
+// secure makes sure that the data folder requires the password in the file. Folders of older releases require none. If
+// this process ends after any step, the next start continues from there.
 func (s *Server) secure(ctx context.Context) (err error) {
 	if s.password, err = readPassword(filepath.Dir(s.data)); err != nil {
 		return err
@@ -201,8 +201,8 @@ func (s *Server) accessRules() (string, error) {
 	return string(text), nil
 }
 
-// verify signs in once. It reports false if PostgreSQL has a different password, for example after only the data folder was
-// restored.
+// verify signs in once. It reports false if PostgreSQL has a different password, for example after only the data folder
+// was restored.
 func (s *Server) verify(ctx context.Context) (bool, error) {
 	conn, err := pgx.Connect(ctx, s.URL())
 	if problem := (*pgconn.PgError)(nil); errors.As(err, &problem) && problem.Code == "28P01" {

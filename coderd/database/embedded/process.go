@@ -23,7 +23,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// readyPoll is how often PostgreSQL's status file is read during startup. Without a connection there is no other signal.
+// readyPoll is how often PostgreSQL's status file is read during startup. Without a connection there is no other
+// signal.
 const readyPoll = 5 * time.Millisecond
 
 // process is one run of PostgreSQL.
@@ -34,7 +35,8 @@ type process struct {
 	err  error
 }
 
-// startProcess starts PostgreSQL on a data folder, with additional settings. On Linux it ends when this process does, however that ends.
+// startProcess starts PostgreSQL on a data folder, with additional settings. On Linux it ends when this process does,
+// however that ends.
 func startProcess(in Install, data string, logger *slog.Logger, more ...string) (*process, error) {
 	cmd, closeAfter, err := in.Command(data, more...)
 	if err != nil {
@@ -52,10 +54,10 @@ func startProcess(in Install, data string, logger *slog.Logger, more ...string) 
 	return p, nil
 }
 
-// startKept starts a child that is bound to this process's life, and calls ended when the child has ended. The kernel treats
-// the end of the thread that started a child as the end of its parent, so the goroutine locks its thread. It unlocks the
-// thread afterwards: a goroutine that ends with a locked thread terminates it, and with it all other children that the thread
-// started before, such as Terraform and its provider workers.
+// startKept starts a child that is bound to this process's life, and calls ended when the child has ended. The kernel
+// treats the end of the thread that started a child as the end of its parent, so the goroutine locks its thread. It
+// unlocks the thread afterwards: a goroutine that ends with a locked thread terminates it, and with it all other
+// children that the thread started before, such as Terraform and its provider workers.
 func startKept(cmd *exec.Cmd, ended func(error)) error {
 	started := make(chan error)
 	go func() {
@@ -81,7 +83,8 @@ func (p *process) awaitReady(ctx context.Context, data string, logger *slog.Logg
 		case <-p.done:
 			reason := p.log.reason()
 			if diskFull(reason) {
-				return fault.New(fault.Unavailable, "The disk that holds %s is full (%s).", data, disk.Room(data)).WithDetail("%s", reason)
+				return fault.New(fault.Unavailable, "The disk that holds %s is full (%s).", data, disk.Room(data)).
+					WithDetail("%s", reason)
 			}
 			return fault.New(fault.Unavailable, "PostgreSQL does not start: %w", p.err).WithDetail("%s", reason)
 		case <-ctx.Done():
@@ -135,8 +138,8 @@ func readStatus(data string) (status, error) {
 	return status{pid, len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"}, nil
 }
 
-// stopOrphan stops a PostgreSQL that an earlier server left running in the data folder, and removes stale lock files. The
-// caller holds the lock, so no other server uses the folder.
+// stopOrphan stops a PostgreSQL that an earlier server left running in the data folder, and removes stale lock files.
+// The caller holds the lock, so no other server uses the folder.
 func stopOrphan(ctx context.Context, data string, logger *slog.Logger) error {
 	if st, err := readStatus(data); err == nil && serves(st.pid, data) {
 		logger.Info("stopping the PostgreSQL that an earlier server left", "path", data)
@@ -161,10 +164,10 @@ func stopEarlier(ctx context.Context, pid int, data string) error {
 		WithDetail("Stop it with: kill -QUIT %d", pid)
 }
 
-// removeStaleLocks removes the lock files of a PostgreSQL that ended without removing them. PostgreSQL would not start while
-// the process id in one of them is in use: by a zombie, or, after a restart of the machine or container, by another process.
-// It still detects children of the killed PostgreSQL by their shared memory. The caller holds the lock and runs no
-// PostgreSQL.
+// removeStaleLocks removes the lock files of a PostgreSQL that ended without removing them. PostgreSQL would not start
+// while the process id in one of them is in use: by a zombie, or, after a restart of the machine or container, by
+// another process. It still detects children of the killed PostgreSQL by their shared memory. The caller holds the lock
+// and runs no PostgreSQL.
 func removeStaleLocks(data string) error {
 	for _, name := range []string{"postmaster.pid", socketName + ".lock"} {
 		if err := os.Remove(filepath.Join(data, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -240,10 +243,11 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// severity returns the level of a line. LOG and its details are only for debugging, and so are clients that connect during
-// startup or shutdown.
+// severity returns the level of a line. LOG and its details are only for debugging, and so are clients that connect
+// during startup or shutdown.
 func severity(line string) slog.Level {
-	if strings.HasPrefix(line, "FATAL:  the database system is ") || strings.HasPrefix(line, "FATAL:  terminating connection") {
+	if strings.HasPrefix(line, "FATAL:  the database system is ") ||
+		strings.HasPrefix(line, "FATAL:  terminating connection") {
 		return slog.LevelDebug
 	}
 	switch word, _, _ := strings.Cut(line, ":"); word {

@@ -21,8 +21,8 @@ func serves(pid int, data string) bool {
 	return err == nil && cwd == data
 }
 
-// secretFile creates a file in memory that only a child can access, and returns its name in the child. Call release after
-// starting the child.
+// secretFile creates a file in memory that only a child can access, and returns its name in the child. Call release
+// after starting the child.
 func secretFile(cmd *exec.Cmd, text string, _ *account) (name string, release func(), err error) {
 	fd, err := unix.MemfdCreate("secret", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -21,8 +21,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// An upgrade copies the databases from a folder of the old major version into a new folder, by PostgreSQL's own pg_dumpall,
-// pg_dump and psql, while both versions run and the old one refuses writes. Then the new folder takes the name of the old one:
+// An upgrade copies the databases from a folder of the old major version into a new folder, by PostgreSQL's own
+// pg_dumpall, pg_dump and psql, while both versions run and the old one refuses writes. Then the new folder takes the
+// name of the old one:
 //
 //	data.new       filled; a server that is killed here leaves data untouched, and the next start begins again
 //	data.replaced  data, renamed; a start that finds no data renames it back
@@ -32,8 +33,8 @@ import (
 // An upgrade that fails leaves data as it was, and the server continues with the old version.
 
 const (
-	// keepReplaced is for how long the data folder of the old version remains after an upgrade. The first start after it
-	// removes the folder.
+	// keepReplaced is for how long the data folder of the old version remains after an upgrade. The first start after
+	// it removes the folder.
 	keepReplaced = 7 * 24 * time.Hour
 	// emptySize is the size of a data folder without data of ours, with its log, in bytes.
 	emptySize = 128 << 20
@@ -95,8 +96,8 @@ func (s *Server) rename(from, to string) error {
 	return nil
 }
 
-// removeShelved removes the data folders of old versions that were kept long enough. The caller has seen that the new version
-// works.
+// removeShelved removes the data folders of old versions that were kept long enough. The caller has seen that the new
+// version works.
 func (s *Server) removeShelved() {
 	entries, err := os.ReadDir(filepath.Dir(s.data))
 	if err != nil {
@@ -120,8 +121,9 @@ func (s *Server) removeShelved() {
 	}
 }
 
-// upgrade moves the data to another installation's major version, which the server then uses. The data folder is secure, and
-// no PostgreSQL runs on it. An error means that nothing has changed, or that the next start undoes what has.
+// upgrade moves the data to another installation's major version, which the server then uses. The data folder is
+// secure, and no PostgreSQL runs on it. An error means that nothing has changed, or that the next start undoes what
+// has.
 func (s *Server) upgrade(ctx context.Context, to Install) error {
 	began := time.Now()
 	s.log.Info("upgrading PostgreSQL", "version", to.Version, "path", s.data)
@@ -147,7 +149,8 @@ func (s *Server) upgrade(ctx context.Context, to Install) error {
 	if err := s.shelve(); err != nil {
 		s.log.Warn("cannot rename the data folder of the old version of PostgreSQL", "err", err) // the next start does
 	}
-	s.log.Info("PostgreSQL upgraded", "version", to.Version, "path", s.data+"."+strconv.Itoa(old.Major), "duration", time.Since(began))
+	s.log.Info("PostgreSQL upgraded", "version", to.Version, "path", s.data+"."+strconv.Itoa(old.Major), "duration",
+		time.Since(began))
 	return nil
 }
 
@@ -165,7 +168,8 @@ func (s *Server) dropFresh(ctx context.Context) error {
 	return nil
 }
 
-// fill creates the new data folder and copies everything into it. Afterwards neither version runs, and the folder is on disk.
+// fill creates the new data folder and copies everything into it. Afterwards neither version runs, and the folder is on
+// disk.
 func (s *Server) fill(ctx context.Context, to Install, tools clients) (err error) {
 	from := &Server{log: s.log, install: s.install, data: s.data, password: s.password, finished: make(chan struct{})}
 	into := &Server{log: s.log, install: to, data: s.freshDir(), password: s.password, finished: make(chan struct{})}
@@ -204,7 +208,8 @@ func (s *Server) fill(ctx context.Context, to Install, tools clients) (err error
 		err = fmt.Errorf("stop PostgreSQL %s: %w", to.Version, target.err)
 	}
 	if err != nil {
-		return fault.New(fault.Unavailable, "The data in %s cannot be copied to PostgreSQL %d: %w", s.data, to.Major, err)
+		return fault.New(fault.Unavailable, "The data in %s cannot be copied to PostgreSQL %d: %w", s.data, to.Major,
+			err)
 	}
 	return nil
 }
@@ -219,7 +224,8 @@ func (s *Server) databases(ctx context.Context) (names []string, size int64, err
 	if err := conn.QueryRow(ctx, "SELECT sum(pg_database_size(oid))::bigint FROM pg_database").Scan(&size); err != nil {
 		return nil, 0, fmt.Errorf("measure the databases: %w", err)
 	}
-	rows, err := conn.Query(ctx, "SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname")
+	rows, err := conn.Query(ctx,
+		"SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname")
 	if err != nil {
 		return nil, 0, fmt.Errorf("list the databases: %w", err)
 	}
@@ -262,8 +268,8 @@ func hasRoom(dir string, need int64, from, to Install) error {
 // clients is a folder with PostgreSQL's programs that copy databases.
 type clients string
 
-// clientsOf returns the programs of one of two installations: those of the newer one know both versions best, but downloaded
-// installations have none.
+// clientsOf returns the programs of one of two installations: those of the newer one know both versions best, but
+// downloaded installations have none.
 func clientsOf(ctx context.Context, old, to Install) (clients, error) {
 	for _, in := range []Install{to, old} {
 		complete := true
@@ -345,7 +351,8 @@ func (c clients) copy(ctx context.Context, from, into *Server, name string) erro
 // command returns a command that connects to a server. The password is in its environment.
 func (c clients) command(program string, srv *Server, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(string(c), program), args...)
-	cmd.Env = append(environ(), "PGHOST="+srv.socket, "PGPORT=5432", "PGUSER="+superuser, "PGDATABASE=postgres", "PGPASSWORD="+srv.password)
+	cmd.Env = append(environ(), "PGHOST="+srv.socket, "PGPORT=5432", "PGUSER="+superuser, "PGDATABASE=postgres",
+		"PGPASSWORD="+srv.password)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = (*account)(nil).attributes()
 	cmd.WaitDelay = killGrace

@@ -1,6 +1,6 @@
-// Package rdsauth signs in to PostgreSQL at Amazon RDS and Aurora with IAM instead of a password: it makes a token for each new connection,
-// from the credentials that the AWS SDK finds in the environment, its files, or at the machine. A token is valid for 15 minutes, and only
-// to connect. The package knows no schema and no server.
+// Package rdsauth signs in to PostgreSQL at Amazon RDS and Aurora with IAM instead of a password: it makes a token for
+// each new connection, from the credentials that the AWS SDK finds in the environment, its files, or at the machine. A
+// token is valid for 15 minutes, and only to connect. The package knows no schema and no server.
 package rdsauth
 
 import (
@@ -28,8 +28,9 @@ type Tokens struct {
 	region         string
 }
 
-// New returns the tokens for the database at a PostgreSQL URL. It reads the SDK's configuration, but fetches no credentials. The URL must
-// name one host, a user, and a mode of TLS that never sends the token in plain text; the fault says what is missing.
+// New returns the tokens for the database at a PostgreSQL URL. It reads the SDK's configuration, but fetches no
+// credentials. The URL must name one host, a user, and a mode of TLS that never sends the token in plain text; the
+// fault says what is missing.
 func New(ctx context.Context, url string) (*Tokens, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -57,7 +58,8 @@ func New(ctx context.Context, url string) (*Tokens, error) {
 		region = regionOf(cfg.Host)
 	}
 	if region == "" {
-		return nil, fault.New(fault.Invalid, "awsiamrds does not know the region of %s.", cfg.Host).WithDetail("Set AWS_REGION.")
+		return nil, fault.New(fault.Invalid, "awsiamrds does not know the region of %s.", cfg.Host).
+			WithDetail("Set AWS_REGION.")
 	}
 	return &Tokens{
 		credentials: sdk.Credentials, user: cfg.User, region: region,
@@ -65,7 +67,8 @@ func New(ctx context.Context, url string) (*Tokens, error) {
 	}, nil
 }
 
-// Password returns a new token. It is signed locally, unless the credentials have expired. Without credentials it returns the fault Unavailable.
+// Password returns a new token. It is signed locally, unless the credentials have expired. Without credentials it
+// returns the fault Unavailable.
 func (t *Tokens) Password(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

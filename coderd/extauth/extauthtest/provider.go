@@ -1,5 +1,5 @@
-// Package extauthtest is an OAuth 2 provider for tests. It follows RFC 6749 and RFC 7636 (PKCE) strictly, accepts each code and
-// refresh token once, and misbehaves on request.
+// Package extauthtest is an OAuth 2 provider for tests. It follows RFC 6749 and RFC 7636 (PKCE) strictly, accepts each
+// code and refresh token once, and misbehaves on request.
 package extauthtest
 
 import (
@@ -25,8 +25,8 @@ const (
 	ClientSecret = "the-client-secret"
 )
 
-// Provider is the provider's server. Its pages are /authorize, /token, /device (RFC 8628), /revoke (RFC 7009), /user, and
-// /api/v3/applications/CLIENT/token, which revokes as GitHub's API does.
+// Provider is the provider's server. Its pages are /authorize, /token, /device (RFC 8628), /revoke (RFC 7009), /user,
+// and /api/v3/applications/CLIENT/token, which revokes as GitHub's API does.
 type Provider struct {
 	*httptest.Server
 
@@ -72,8 +72,8 @@ func (p *Provider) Away(away bool) { p.set(func() { p.away = away }) }
 // Deny makes the user refuse.
 func (p *Provider) Deny(denies bool) { p.set(func() { p.denies = denies }) }
 
-// Devices makes the provider answer all devices with an error of RFC 8628 from now on, or with tokens if it is "". At first, the
-// error is authorization_pending.
+// Devices makes the provider answer all devices with an error of RFC 8628 from now on, or with tokens if it is "". At
+// first, the error is authorization_pending.
 func (p *Provider) Devices(word string) {
 	p.set(func() {
 		for code := range p.devices {
@@ -141,7 +141,8 @@ func (p *Provider) set(f func()) {
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back, err := url.Parse(q.Get("redirect_uri"))
-	if err != nil || q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("state") == "" {
+	if err != nil || q.Get("client_id") != ClientID || q.Get("response_type") != "code" ||
+		q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("state") == "" {
 		http.Error(w, "not an authorization request: "+r.URL.RawQuery, http.StatusBadRequest)
 		return
 	}
@@ -196,7 +197,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 		asked, ok := p.codes[r.PostFormValue("code")]
 		delete(p.codes, r.PostFormValue("code"))
 		sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-		if !ok || asked.Get("redirect_uri") != r.PostFormValue("redirect_uri") || asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+		if !ok || asked.Get("redirect_uri") != r.PostFormValue("redirect_uri") ||
+			asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
 			refuse(w, http.StatusBadRequest, "invalid_grant")
 			return
 		}

@@ -51,8 +51,8 @@ type GlewlwydUser struct {
 	Scope    []string `json:"scope"`
 }
 
-// StartGlewlwyd starts the server on a port of the loopback interface, and stops it when the test ends. As root it must be installed
-// (scripts/test-prerequisites); for others, the test is skipped without it.
+// StartGlewlwyd starts the server on a port of the loopback interface, and stops it when the test ends. As root it must
+// be installed (scripts/test-prerequisites); for others, the test is skipped without it.
 func StartGlewlwyd(t testing.TB, accessURL *url.URL) *Glewlwyd {
 	t.Helper()
 	if _, err := exec.LookPath("glewlwyd"); err != nil && os.Geteuid() != 0 {
@@ -147,7 +147,9 @@ func (g *Glewlwyd) await() *http.Client {
 	defer tick.Stop()
 	for {
 		client := g.browser()
-		status, text := g.send(client, http.MethodPost, "/auth/", map[string]string{"username": "admin", "password": "password"})
+		status, text := g.send(client, http.MethodPost, "/auth/", map[string]string{
+			"username": "admin", "password": "password",
+		})
 		if status == http.StatusOK {
 			return client
 		}
@@ -213,7 +215,9 @@ func (g *Glewlwyd) setUp(accessURL *url.URL) {
 	many := object{"multiple": true, "read": true, "write": true}
 	g.as(g.admin, http.MethodPut, "/mod/user/database", object{
 		"module": "database", "name": "database", "display_name": "Database", "order_rank": 0, "readonly": false, "enabled": true,
-		"parameters": object{"use-glewlwyd-connection": true, "data-format": object{"groups": many, "nickname": one, "verified": one}},
+		"parameters": object{"use-glewlwyd-connection": true, "data-format": object{
+			"groups": many, "nickname": one, "verified": one,
+		}},
 	})
 	g.as(g.admin, http.MethodPut, "/mod/user/database/reset", nil)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -226,7 +230,9 @@ func (g *Glewlwyd) setUp(accessURL *url.URL) {
 	}
 	g.as(g.admin, http.MethodPost, "/mod/plugin/", object{"module": "oidc", "name": "oidc", "display_name": "OpenID Connect", "enabled": true, "parameters": object{
 		"iss": g.Issuer(), "jwt-type": "rsa", "jwt-key-size": "256",
-		"key":  string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+		"key": string(pem.EncodeToMemory(&pem.Block{
+			Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key),
+		})),
 		"cert": string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
 
 		"access-token-duration": 3600, "refresh-token-duration": 1209600, "code-duration": 600, "refresh-token-rolling": true, "refresh-token-one-use": "always",
@@ -253,7 +259,8 @@ func (g *Glewlwyd) Issuer() string { return g.base + "/api/oidc" }
 func (g *Glewlwyd) Settings() signin.OIDCConfig {
 	return signin.OIDCConfig{
 		IssuerURL: g.Issuer(), ClientID: ClientID, ClientSecret: secret.Token(ClientSecret), Scopes: []string{"openid"},
-		EmailField: "email", UsernameField: "preferred_username", NameField: "name", GroupField: "groups", AllowSignups: true, SignInText: "Glewlwyd",
+		EmailField: "email", UsernameField: "preferred_username", NameField: "name", GroupField: "groups",
+		AllowSignups: true, SignInText: "Glewlwyd",
 	}
 }
 
@@ -280,8 +287,8 @@ func (g *Glewlwyd) Log(u GlewlwydUser) *http.Client {
 	return client
 }
 
-// SignIn follows the address to which this project's server redirects a browser: to the sign-in page, then back with a code. It returns the
-// address that glewlwyd redirects the browser to.
+// SignIn follows the address to which this project's server redirects a browser: to the sign-in page, then back with a
+// code. It returns the address that glewlwyd redirects the browser to.
 func (g *Glewlwyd) SignIn(u GlewlwydUser, page *url.URL) *url.URL {
 	g.t.Helper()
 	visit := func(client *http.Client, address string) *url.URL {

@@ -1,5 +1,5 @@
-// Package signintest is an OpenID provider for tests, made of a library that implements the protocol for providers. Its users
-// consent immediately. It lies on request: a test may change every ID token and every answer about a user.
+// Package signintest is an OpenID provider for tests, made of a library that implements the protocol for providers. Its
+// users consent immediately. It lies on request: a test may change every ID token and every answer about a user.
 package signintest
 
 import (
@@ -62,8 +62,12 @@ func New(t testing.TB, accessURL *url.URL) *Provider {
 	p.Server = httptest.NewUnstartedServer(nil)
 	issuer := "http://" + p.Listener.Addr().String()
 	callback := accessURL.JoinPath("api/v2/users/oidc/callback").String()
-	p.store = storage.NewStorageWithClients(p, map[string]*storage.Client{ClientID: storage.WebClient(ClientID, ClientSecret, callback)})
-	provider, err := op.NewProvider(&op.Config{CodeMethodS256: true, AuthMethodPost: true, GrantTypeRefreshToken: true}, p.store,
+	p.store = storage.NewStorageWithClients(p, map[string]*storage.Client{
+		ClientID: storage.WebClient(ClientID, ClientSecret, callback),
+	})
+	provider, err := op.NewProvider(&op.Config{
+		CodeMethodS256: true, AuthMethodPost: true, GrantTypeRefreshToken: true,
+	}, p.store,
 		op.StaticIssuer(issuer), op.WithAllowInsecure(), op.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +99,10 @@ func New(t testing.TB, accessURL *url.URL) *Provider {
 // Settings returns the configuration with which a server uses the provider.
 func (p *Provider) Settings() signin.OIDCConfig {
 	return signin.OIDCConfig{
-		IssuerURL: p.URL, ClientID: ClientID, ClientSecret: secret.Token(ClientSecret), Scopes: []string{"openid", "profile", "email", "offline_access"},
-		EmailField: "email", UsernameField: "preferred_username", NameField: "name", AllowSignups: true, SignInText: "The provider",
+		IssuerURL: p.URL, ClientID: ClientID, ClientSecret: secret.Token(ClientSecret),
+		Scopes:     []string{"openid", "profile", "email", "offline_access"},
+		EmailField: "email", UsernameField: "preferred_username", NameField: "name", AllowSignups: true,
+		SignInText: "The provider",
 	}
 }
 
@@ -105,7 +111,8 @@ func (p *Provider) SignIn(u User) {
 	p.set(func() {
 		first, last, _ := strings.Cut(u.Name, " ")
 		p.users[u.Subject] = &storage.User{
-			ID: u.Subject, Username: u.Username, Password: "-", FirstName: first, LastName: last, Email: u.Email, EmailVerified: u.Verified,
+			ID: u.Subject, Username: u.Username, Password: "-", FirstName: first, LastName: last, Email: u.Email,
+			EmailVerified: u.Verified,
 		}
 		p.current = u.Subject
 	})
@@ -260,7 +267,8 @@ func (p *Provider) token(body map[string]any) {
 	body["id_token"] = p.sign(claims)
 }
 
-// Sign returns a token with any claims, such as a logout token, signed with the provider's key, or with another one after Forge.
+// Sign returns a token with any claims, such as a logout token, signed with the provider's key, or with another one
+// after Forge.
 func (p *Provider) Sign(claims map[string]any) (token string) {
 	p.set(func() { token = p.sign(claims) })
 	return token

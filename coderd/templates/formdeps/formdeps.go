@@ -1,6 +1,6 @@
-// Package formdeps finds the parameters of a template whose form depends on other parameters' values or on the user. For
-// these, an import's findings are valid for the defaults only. The package reads the root module and runs nothing; it knows
-// HCL and nothing of the server.
+// Package formdeps finds the parameters of a template whose form depends on other parameters' values or on the user.
+// For these, an import's findings are valid for the defaults only. The package reads the root module and runs nothing;
+// it knows HCL and nothing of the server.
 package formdeps
 
 import (
@@ -17,8 +17,8 @@ import (
 type Form struct {
 	// Dynamic lists the names of parameters that depend on answers.
 	Dynamic []string
-	// Lasting lists those that cannot be changed once a workspace exists, and Ephemeral those whose value is valid for one
-	// build. If that property is computed, the name is in neither.
+	// Lasting lists those that cannot be changed once a workspace exists, and Ephemeral those whose value is valid for
+	// one build. If that property is computed, the name is in neither.
 	Lasting, Ephemeral []string
 	// Open reports that there are also dynamic parameters whose names are computed.
 	Open bool
@@ -81,8 +81,8 @@ func (m *module) form() Form {
 	return f
 }
 
-// depends reports whether a piece of syntax reads a data source, directly or through locals. Values that it reads from a
-// resource or a module are not known before a build either.
+// depends reports whether a piece of syntax reads a data source, directly or through locals. Values that it reads from
+// a resource or a module are not known before a build either.
 func (m *module) depends(in hclsyntax.Node, seen map[string]bool) bool {
 	found := false
 	// The callback returns no diagnostics, so there are none.

@@ -167,7 +167,8 @@ func (e *evaluation) parameter(label string) (cty.Value, error) {
 		return cty.NilVal, fmt.Errorf("the parameter %s has no value", name.AsString())
 	}
 	if len(value) > maxValue {
-		return cty.NilVal, fmt.Errorf("the value of the parameter %s is longer than %d bytes", name.AsString(), maxValue)
+		return cty.NilVal, fmt.Errorf("the value of the parameter %s is longer than %d bytes", name.AsString(),
+			maxValue)
 	}
 	return cty.ObjectVal(map[string]cty.Value{"value": cty.StringVal(value), "name": name}), nil
 }

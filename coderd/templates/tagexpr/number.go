@@ -10,8 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// maxBits bounds the binary exponent of a number in both directions. Text becomes a number wherever one is needed, and a
-// number is written out in full where text is needed: 1e999999999 would take a gigabyte.
+// maxBits bounds the binary exponent of a number in both directions. Text becomes a number wherever one is needed, and
+// a number is written out in full where text is needed: 1e999999999 would take a gigabyte.
 const maxBits = 4096
 
 var errNumber = errors.New("the number is too large or too small")

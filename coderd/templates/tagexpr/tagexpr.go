@@ -1,7 +1,7 @@
-// Package tagexpr computes a build's provisioner tags that depend on its parameters. Tags decide where a build runs, so they
-// must be known before a provisioner, and with it Terraform, is involved. The server therefore evaluates the expressions of
-// coder_workspace_tags itself, in a subset of Terraform's language in which nothing can take long or grow large: no loops, no
-// functions that repeat text. Anything else is an error that names it.
+// Package tagexpr computes a build's provisioner tags that depend on its parameters. Tags decide where a build runs, so
+// they must be known before a provisioner, and with it Terraform, is involved. The server therefore evaluates the
+// expressions of coder_workspace_tags itself, in a subset of Terraform's language in which nothing can take long or
+// grow large: no loops, no functions that repeat text. Anything else is an error that names it.
 //
 // The package knows HCL and nothing of the server.
 package tagexpr
@@ -64,8 +64,8 @@ func Place(archive []byte) (string, error) {
 	return src.tags[0].where, nil
 }
 
-// Parse reads the root module from a tar archive. It returns nil if all tags consist of variables, locals and constants:
-// then the import's values are valid for every build.
+// Parse reads the root module from a tar archive. It returns nil if all tags consist of variables, locals and
+// constants: then the import's values are valid for every build.
 func Parse(archive []byte) (*Program, error) {
 	src, err := read(archive)
 	if err != nil {
@@ -79,7 +79,8 @@ func Parse(archive []byte) (*Program, error) {
 		return nil, nil
 	}
 	if src.override != "" {
-		return nil, fmt.Errorf("%s: a file that overrides others cannot have tags, parameters or locals there", src.override)
+		return nil, fmt.Errorf("%s: a file that overrides others cannot have tags, parameters or locals there",
+			src.override)
 	}
 	size := 0
 	var need func(e expression) error
@@ -113,7 +114,8 @@ func Parse(archive []byte) (*Program, error) {
 				label := step(t, 2)
 				name, ok := src.parameters[label]
 				if first != "coder_parameter" || !ok {
-					return fmt.Errorf("%s: data.%s.%s is not known by then: use parameters, variables and locals", e.where, first, label)
+					return fmt.Errorf("%s: data.%s.%s is not known by then: use parameters, variables and locals",
+						e.where, first, label)
 				}
 				if src.repeated[label] {
 					return fmt.Errorf("%s: the parameter %s has count or for_each", e.where, label)
@@ -129,7 +131,8 @@ func Parse(archive []byte) (*Program, error) {
 					return err
 				}
 			default:
-				return fmt.Errorf("%s: %s is not known by then: use parameters, variables and locals", e.where, t.RootName())
+				return fmt.Errorf("%s: %s is not known by then: use parameters, variables and locals", e.where,
+					t.RootName())
 			}
 		}
 		return nil
@@ -186,7 +189,8 @@ func (s *source) addJSON(body hcl.Body) {
 	for _, block := range content.Blocks {
 		attrs, _ := block.Body.JustAttributes() // Terraform reports what is wrong with them
 		for name, attr := range attrs {
-			s.elsewhere[name] = slices.ContainsFunc(attr.Expr.Variables(), func(t hcl.Traversal) bool { return t.RootName() != "var" })
+			s.elsewhere[name] = slices.ContainsFunc(attr.Expr.Variables(),
+				func(t hcl.Traversal) bool { return t.RootName() != "var" })
 		}
 	}
 }
@@ -243,7 +247,8 @@ func allowed(e expression) error {
 			*hclsyntax.ObjectConsKeyExpr, *hclsyntax.TupleConsExpr, *hclsyntax.RelativeTraversalExpr:
 		case *hclsyntax.FunctionCallExpr:
 			if _, ok := functions[n.Name]; !ok || n.ExpandFinal {
-				outside = fmt.Errorf("%s: the function %s is not possible there, only %s", e.where, n.Name, strings.Join(slices.Sorted(maps.Keys(functions)), ", "))
+				outside = fmt.Errorf("%s: the function %s is not possible there, only %s", e.where, n.Name,
+					strings.Join(slices.Sorted(maps.Keys(functions)), ", "))
 			}
 		default:
 			outside = fmt.Errorf("%s: only simple expressions are possible there: no loops and no splats", e.where)

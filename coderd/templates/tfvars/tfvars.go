@@ -1,5 +1,6 @@
-// Package tfvars reads the files in a template whose values Terraform gives to variables without being asked: terraform.tfvars,
-// terraform.tfvars.json, *.auto.tfvars and *.auto.tfvars.json in the top folder. It knows HCL and nothing of the server.
+// Package tfvars reads the files in a template whose values Terraform gives to variables without being asked:
+// terraform.tfvars, terraform.tfvars.json, *.auto.tfvars and *.auto.tfvars.json in the top folder. It knows HCL and
+// nothing of the server.
 package tfvars
 
 import (
@@ -27,11 +28,11 @@ import (
 // maxValues bounds how many variables the files of one template may set.
 const maxValues = 1000
 
-// Parse returns the values in a tar archive by the names of their variables. A value is text as users give it: strings as they are, numbers
-// and booleans as in the language, lists and objects as JSON that is also an expression of the language. Of several files the last one
-// counts, in Terraform's order: terraform.tfvars, terraform.tfvars.json, then the others by name. A null withdraws what an earlier file
-// says. A file that Terraform would not read is a fault, Invalid, that begins with file and line. An archive that cannot be read has no
-// values: its import says so.
+// Parse returns the values in a tar archive by the names of their variables. A value is text as users give it: strings
+// as they are, numbers and booleans as in the language, lists and objects as JSON that is also an expression of the
+// language. Of several files the last one counts, in Terraform's order: terraform.tfvars, terraform.tfvars.json, then
+// the others by name. A null withdraws what an earlier file says. A file that Terraform would not read is a fault,
+// Invalid, that begins with file and line. An archive that cannot be read has no values: its import says so.
 func Parse(archive []byte) (map[string]string, error) {
 	files := map[string][]byte{}
 	for r := tar.NewReader(bytes.NewReader(archive)); ; {
@@ -74,7 +75,8 @@ func Parse(archive []byte) (map[string]string, error) {
 			}
 			text, err := asText(value)
 			if err != nil {
-				return nil, fault.New(fault.Invalid, "%s:%d: the value of %s cannot be used: %w", name, attr.Range.Start.Line, attr.Name, err)
+				return nil, fault.New(fault.Invalid, "%s:%d: the value of %s cannot be used: %w", name,
+					attr.Range.Start.Line, attr.Name, err)
 			}
 			values[attr.Name] = text
 		}
@@ -87,7 +89,8 @@ func Parse(archive []byte) (map[string]string, error) {
 
 // holdsValues reports whether Terraform reads a file of the root module for values.
 func holdsValues(name string) bool {
-	return !strings.Contains(name, "/") && (rank(name) < 2 || strings.HasSuffix(name, ".auto.tfvars") || strings.HasSuffix(name, ".auto.tfvars.json"))
+	return !strings.Contains(name, "/") &&
+		(rank(name) < 2 || strings.HasSuffix(name, ".auto.tfvars") || strings.HasSuffix(name, ".auto.tfvars.json"))
 }
 
 func rank(name string) int {
@@ -105,7 +108,8 @@ func byPrecedence(a, b string) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b))
 }
 
-// sequences hides what begins a template sequence in a string of JSON, so that the text means the same in JSON and in the language.
+// sequences hides what begins a template sequence in a string of JSON, so that the text means the same in JSON and in
+// the language.
 var sequences = strings.NewReplacer("${", `\u0024{`, "%{", `\u0025{`)
 
 func asText(value cty.Value) (string, error) {

@@ -216,7 +216,8 @@ export interface AgentMetadataDescription {
   timeout: number; // seconds
 }
 
-// AgentContainers lists the dev containers that an agent starts, and their containers. Agents do not report other containers.
+// AgentContainers lists the dev containers that an agent starts, and their containers. Agents do not report other
+// containers.
 export interface AgentContainers {
   containers: AgentContainer[];
   devcontainers: AgentDevcontainer[];
@@ -347,8 +348,8 @@ export interface ConnectionLogSSHInfo {
   exit_code?: number | null;
 }
 
-// ConnectionTypes are the types of the connections that a user has opened: ssh, vscode, jetbrains, reconnecting_pty, workspace_app or
-// port_forwarding.
+// ConnectionTypes are the types of the connections that a user has opened: ssh, vscode, jetbrains, reconnecting_pty,
+// workspace_app or port_forwarding.
 export interface ConnectionTypes {
   types: string[];
 }
@@ -417,8 +418,8 @@ export interface UpdateStateRequest {
   force?: boolean; // the state may be older, or have another lineage
 }
 
-// StoredState identifies the Terraform state that a build left (GET workspaces/{w}/states). Problem says why no build can start from it; the
-// fields after it are then zero.
+// StoredState identifies the Terraform state that a build left (GET workspaces/{w}/states). Problem says why no build
+// can start from it; the fields after it are then zero.
 export interface StoredState {
   build_id: string;
   build_number: number;
@@ -434,8 +435,8 @@ export interface StoredState {
   size: number; // bytes
 }
 
-// RestoreStateRequest builds a workspace from the state that an earlier build left (POST workspacebuilds/{b}/restore): with the transition and
-// the template version of its latest build.
+// RestoreStateRequest builds a workspace from the state that an earlier build left (POST workspacebuilds/{b}/restore):
+// with the transition and the template version of its latest build.
 export interface RestoreStateRequest {
   reason?: BuildReason;
 }
@@ -672,7 +673,8 @@ export interface SSHGateway {
   regions: SSHRegionGateway[];
 }
 
-// SSHRegionGateway is where stock SSH clients reach workspaces at a region, with keys that their users have allowed there.
+// SSHRegionGateway is where stock SSH clients reach workspaces at a region, with keys that their users have allowed
+// there.
 export interface SSHRegionGateway {
   region: string; // name of the region proxy
   display_name: string; // for people
@@ -692,8 +694,8 @@ export interface HealthSettings {
   dismissed_healthchecks: string[]; // AccessURL, Database, DERP, ProvisionerDaemons, Servers, Websocket, WorkspaceProxy
 }
 
-// PatchHealthSettingsRequest changes which health checks are dismissed, by the names that HealthSettings has or those of a report's
-// sections. Checks in neither list stay as they are.
+// PatchHealthSettingsRequest changes which health checks are dismissed, by the names that HealthSettings has or those
+// of a report's sections. Checks in neither list stay as they are.
 export interface PatchHealthSettingsRequest {
   dismiss?: string[];
   undismiss?: string[];
@@ -763,8 +765,8 @@ export interface WorkspaceDeploymentStats {
   tx_bytes: number;
 }
 
-// ConnectionLatency is the round trip of connected agents to their relays in milliseconds: the median, and what one in twenty
-// exceeds. Both are 0 if no agent has measured it.
+// ConnectionLatency is the round trip of connected agents to their relays in milliseconds: the median, and what one in
+// twenty exceeds. Both are 0 if no agent has measured it.
 export interface ConnectionLatency {
   P50: number;
   P95: number;
@@ -924,7 +926,8 @@ export interface ExternalAuthDeviceExchange {
 // GroupSource tells who created a group.
 export type GroupSource = "user" | "oidc";
 
-// ReducedUser is a user as members of the same organization see them. The email is empty unless the caller may see the account.
+// ReducedUser is a user as members of the same organization see them. The email is empty unless the caller may see the
+// account.
 export interface ReducedUser extends MinimalUser {
   email: string;
   created_at: string;
@@ -1027,14 +1030,16 @@ export interface TemplateIdentity {
   identity_build_audience?: string | null;
 }
 
-// OrganizationSyncSettings say to which organizations users of the identity provider belong. Without a field, sync is off.
+// OrganizationSyncSettings say to which organizations users of the identity provider belong. Without a field, sync is
+// off.
 export interface OrganizationSyncSettings {
   field: string;
   mapping: Record<string, string[]>;
   organization_assign_default: boolean;
 }
 
-// GroupSyncSettings say to which groups of an organization users of the identity provider belong. Without a field, sync is off.
+// GroupSyncSettings say to which groups of an organization users of the identity provider belong. Without a field, sync
+// is off.
 export interface GroupSyncSettings {
   field: string;
   mapping: Record<string, string[]>;
@@ -1043,7 +1048,8 @@ export interface GroupSyncSettings {
   legacy_group_name_mapping?: Record<string, string>;
 }
 
-// RoleSyncSettings say which roles in an organization users of the identity provider have. Without a field, sync is off.
+// RoleSyncSettings say which roles in an organization users of the identity provider have. Without a field, sync is
+// off.
 export interface RoleSyncSettings {
   field: string;
   mapping: Record<string, string[]>;
@@ -1067,7 +1073,8 @@ export interface PatchRoleSyncConfigRequest {
   field: string;
 }
 
-// SyncMapping is one text in a claim, and what users who have it get: the id of an organization or group, or the name of a role.
+// SyncMapping is one text in a claim, and what users who have it get: the id of an organization or group, or the name
+// of a role.
 export interface SyncMapping {
   given: string;
   gets: string;
@@ -1210,7 +1217,8 @@ export interface NotificationTemplate {
   required: boolean;
 }
 
-// UpdateNotificationTemplateMethod sets how an event is delivered besides the inbox. An empty method means the deployment's default.
+// UpdateNotificationTemplateMethod sets how an event is delivered besides the inbox. An empty method means the
+// deployment's default.
 export interface UpdateNotificationTemplateMethod {
   method: string;
 }
@@ -1304,8 +1312,8 @@ export interface UpdateOrganizationRequest {
   icon?: string | null;
 }
 
-// OrganizationMember is a user in an organization. Email, status and login type are sent to those who administer the members or
-// may see the account; global roles to the latter only.
+// OrganizationMember is a user in an organization. Email, status and login type are sent to those who administer the
+// members or may see the account; global roles to the latter only.
 export interface OrganizationMember {
   user_id: string;
   organization_id: string;
@@ -1330,7 +1338,8 @@ export interface PaginatedMembers {
   count: number;
 }
 
-// Permission is an action on a kind of object, in the words that clients use: "template", "update". Action "*" means all actions.
+// Permission is an action on a kind of object, in the words that clients use: "template", "update". Action "*" means
+// all actions.
 export interface Permission {
   negate: boolean;
   resource_type: string;
@@ -1375,8 +1384,8 @@ export interface AuthorizationCheck {
   action: string;
 }
 
-// AuthorizationObject describes one object or, without ResourceID, all objects of a kind. A missing OrganizationID means all
-// organizations; AnyOrgOwner means one of the caller's at least.
+// AuthorizationObject describes one object or, without ResourceID, all objects of a kind. A missing OrganizationID
+// means all organizations; AnyOrgOwner means one of the caller's at least.
 export interface AuthorizationObject {
   resource_type: string;
   owner_id?: string; // a user's id or "me"
@@ -1388,9 +1397,9 @@ export interface AuthorizationObject {
 // AuthorizationResponse answers each question by its key.
 export type AuthorizationResponse = Record<string, boolean>;
 
-// TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change them: nil leaves a
-// setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another name when a template is created, and
-// are accepted under both.
+// TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change
+// them: nil leaves a setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another
+// name when a template is created, and are accepted under both.
 export interface TemplatePolicy {
   max_ttl_ms?: number | null;
   activity_bump_ms?: number | null;
@@ -1680,7 +1689,8 @@ export interface TerminalTokenRequest {
   agentID: string;
 }
 
-// TerminalTokenResponse contains the token. It works once and for a minute, at the proxy of the URL, for pages of the origin that asked for it.
+// TerminalTokenResponse contains the token. It works once and for a minute, at the proxy of the URL, for pages of the
+// origin that asked for it.
 export interface TerminalTokenResponse {
   signed_token: string;
 }
@@ -1722,8 +1732,8 @@ export interface UpdateUserSecretRequest {
   enabled?: boolean | null;
 }
 
-// ServerHealth describes a server process of the deployment. The server that creates a HealthReport asks the others for Clock, Database and
-// Links at their replica URLs.
+// ServerHealth describes a server process of the deployment. The server that creates a HealthReport asks the others for
+// Clock, Database and Links at their replica URLs.
 export interface ServerHealth {
   id: string;
   name: string;
@@ -1801,8 +1811,8 @@ export interface ConvertLoginRequest {
   password: string;
 }
 
-// OAuthConversionResponse is the beginning of a conversion: the browser that asked continues at the provider's callback, with the
-// state in the query as oidc_merge_state.
+// OAuthConversionResponse is the beginning of a conversion: the browser that asked continues at the provider's
+// callback, with the state in the query as oidc_merge_state.
 export interface OAuthConversionResponse {
   state_string: string;
   expires_at: string;
@@ -1943,7 +1953,8 @@ export interface BuildTimeStat {
   P95: number | null;
 }
 
-// AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day: none.
+// AutostopRequirement names the days on which a running workspace must stop when its owner's quiet hours begin. No day:
+// none.
 export interface AutostopRequirement {
   days_of_week: string[];
   weeks: number; // every how many weeks, 1 to 16; 0 means 1
@@ -1965,8 +1976,8 @@ export interface CreateTemplateRequest extends TemplatePolicy, TemplateIdentity,
   disable_everyone_group_access?: boolean;
 }
 
-// FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any other is refused. One
-// of them has different names when a template is created and when it is changed.
+// FixedTemplateSettings are settings of the API that have a fixed value here. A request may contain that value; any
+// other is refused. One of them has different names when a template is created and when it is changed.
 export interface FixedTemplateSettings {
   max_port_share_level?: AppShare | null;
   cors_behavior?: string | null;
@@ -2096,8 +2107,8 @@ export interface LoginResponse {
   session_token: string;
 }
 
-// CreateLoginCodeRequest asks for a code with which a program of the user's signs in. CodeChallenge is the unpadded base64url of the SHA-256 hash
-// of a secret of the program's (RFC 7636, method S256).
+// CreateLoginCodeRequest asks for a code with which a program of the user's signs in. CodeChallenge is the unpadded
+// base64url of the SHA-256 hash of a secret of the program's (RFC 7636, method S256).
 export interface CreateLoginCodeRequest {
   code_challenge: string;
 }
@@ -2340,7 +2351,8 @@ export interface UpdateTemplateVersionRequest {
   message?: string | null;
 }
 
-// ArchiveTemplateVersionsRequest archives versions of a template that are not in use: those whose import did not succeed, or all.
+// ArchiveTemplateVersionsRequest archives versions of a template that are not in use: those whose import did not
+// succeed, or all.
 export interface ArchiveTemplateVersionsRequest {
   all: boolean;
 }

@@ -20,14 +20,15 @@ import (
 const (
 	// MTU is the size of packets that cross networks: the minimum that IPv6 allows.
 	MTU = header.IPv6MinimumMTU
-	// linkQueue is how many packets, or segments of up to 64 KiB, may wait for Read. A connection that finds it full waits.
+	// linkQueue is how many packets, or segments of up to 64 KiB, may wait for Read. A connection that finds it full
+	// waits.
 	linkQueue = 512
 	// maxGSO is the longest segment that the stack leaves to the link to split, in bytes.
 	maxGSO = 1<<16 - 1
 )
 
-// Batched reports whether packets are split and joined here and travel in batches. On other systems, sockets are read and
-// written one packet per system call, and a batch would only take up more receive buffers.
+// Batched reports whether packets are split and joined here and travel in batches. On other systems, sockets are read
+// and written one packet per system call, and a batch would only take up more receive buffers.
 func Batched() bool { return runtime.GOOS == "linux" }
 
 // Bypass carries packets that are on the link and not the stack's.
@@ -42,8 +43,8 @@ type Bypass interface {
 	Fill(bufs [][]byte, sizes []int, offset int) int
 }
 
-// Link is a link to a network stack, and has the methods of a TUN device to WireGuard. Make one with NewLink. One goroutine may
-// call Read, and any number Write.
+// Link is a link to a network stack, and has the methods of a TUN device to WireGuard. Make one with NewLink. One
+// goroutine may call Read, and any number Write.
 type Link struct {
 	// Admit decides which packets to accept, if it is not nil. Set it before packets pass.
 	Admit func(packet []byte) bool
@@ -139,7 +140,8 @@ func (l *Link) queue(p *stack.PacketBuffer) bool {
 // Idle returns the time since the last packet passed.
 func (l *Link) Idle() time.Duration { return time.Since(time.Unix(0, l.active.Load())) }
 
-// Inject leaves Read a packet that the stack did not create. It drops the packet if the queue is full. It keeps the slice.
+// Inject leaves Read a packet that the stack did not create. It drops the packet if the queue is full. It keeps the
+// slice.
 func (l *Link) Inject(packet []byte) {
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(packet)})
 	select {
@@ -272,8 +274,8 @@ func segments(p *stack.PacketBuffer) int {
 	return p.Size()/int(p.GSOOptions.MSS) + 1
 }
 
-// split copies a packet from the stack into buffers, split into packets that fit the tunnel and with their checksums filled
-// in.
+// split copies a packet from the stack into buffers, split into packets that fit the tunnel and with their checksums
+// filled in.
 func split(p *stack.PacketBuffer, bufs [][]byte, sizes []int, offset int) (int, error) {
 	whole := bufs[0][offset:]
 	n := 0
@@ -282,7 +284,9 @@ func split(p *stack.PacketBuffer, bufs [][]byte, sizes []int, offset int) (int, 
 	}
 	whole = whole[:n]
 	gso := p.GSOOptions
-	opts := tun.GSOOptions{CsumStart: gso.L3HdrLen, CsumOffset: gso.CsumOffset, GSOSize: gso.MSS, NeedsCsum: gso.NeedsCsum}
+	opts := tun.GSOOptions{
+		CsumStart: gso.L3HdrLen, CsumOffset: gso.CsumOffset, GSOSize: gso.MSS, NeedsCsum: gso.NeedsCsum,
+	}
 	switch gso.Type {
 	case stack.GSONone:
 		opts.GSOType = tun.GSONone

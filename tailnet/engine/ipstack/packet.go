@@ -23,7 +23,8 @@ type Packet struct {
 	raw      []byte
 }
 
-// Parse reads a packet's headers. ok is false for what is not IPv6, or too short. Fragments and extension headers are Other.
+// Parse reads a packet's headers. ok is false for what is not IPv6, or too short. Fragments and extension headers are
+// Other.
 func Parse(packet []byte) (p Packet, ok bool) {
 	if len(packet) < header.IPv6MinimumSize || packet[0]>>4 != header.IPv6Version {
 		return Packet{}, false
@@ -77,7 +78,8 @@ func PortUnreachable(from, to netip.AddrPort) []byte {
 	message := packet[header.IPv6MinimumSize:]
 	datagram := message[header.ICMPv6DstUnreachableMinimumSize:]
 	header.IPv6(datagram).Encode(&header.IPv6Fields{
-		PayloadLength: header.UDPMinimumSize, TransportProtocol: header.UDPProtocolNumber, HopLimit: 64, SrcAddr: dst, DstAddr: src,
+		PayloadLength: header.UDPMinimumSize, TransportProtocol: header.UDPProtocolNumber, HopLimit: 64, SrcAddr: dst,
+		DstAddr: src,
 	})
 	header.UDP(datagram[header.IPv6MinimumSize:]).Encode(&header.UDPFields{
 		SrcPort: from.Port(), DstPort: to.Port(), Length: header.UDPMinimumSize,

@@ -27,27 +27,27 @@ const (
 	defaultSendBuffer = 1 << 20
 	defaultRecvBuffer = 2 << 20
 	// firstSendBuffer is how many bytes a new connection accepts from its writer before the path has room for them. The
-	// stack lets it grow to twice the congestion window. A larger buffer would withhold bytes from other connections of a
-	// stream.
+	// stack lets it grow to twice the congestion window. A larger buffer would withhold bytes from other connections of
+	// a stream.
 	firstSendBuffer = 64 << 10
 
 	// maxHandshakes and maxPeerHandshakes limit the TCP handshakes that await an answer, over all peers and per peer.
 	maxHandshakes     = 1024
 	maxPeerHandshakes = 64
 
-	// Keepalives detect peers that have forgotten the connection: after 25 idle minutes, then every minute. Nine unanswered
-	// ones (the stack's default) end the connection. A peer that vanished is removed earlier, a quarter of an hour after its
-	// coordinator connection ended. A keepalive wakes the path: it costs a handshake and 45 seconds of magicsock's pings, so it
-	// is rarer than the heartbeats of idle agents (coderd/agents).
+	// Keepalives detect peers that have forgotten the connection: after 25 idle minutes, then every minute. Nine
+	// unanswered ones (the stack's default) end the connection. A peer that vanished is removed earlier, a quarter of
+	// an hour after its coordinator connection ended. A keepalive wakes the path: it costs a handshake and 45 seconds
+	// of magicsock's pings, so it is rarer than the heartbeats of idle agents (coderd/agents).
 	keepaliveIdle     = 25 * time.Minute
 	keepaliveInterval = time.Minute
 )
 
-// Limits on TCP's retransmission. By default the stack, like most others, doubles the pause between two attempts up to two
-// minutes and gives up after 15: a connection would stay silent for as long again as the path was down.
+// Limits on TCP's retransmission. By default the stack, like most others, doubles the pause between two attempts up to
+// two minutes and gives up after 15: a connection would stay silent for as long again as the path was down.
 const (
-	// minRTO is twice the stack's default. On a long path and a busy machine, half of the default's timeouts fired before
-	// an answer that was merely late, and each of them restarts from one packet.
+	// minRTO is twice the stack's default. On a long path and a busy machine, half of the default's timeouts fired
+	// before an answer that was merely late, and each of them restarts from one packet.
 	minRTO = 400 * time.Millisecond
 	// maxRTO is the longest pause between two retransmissions. A longer round trip causes needless retransmissions.
 	maxRTO = time.Second
@@ -58,7 +58,8 @@ const (
 // Options configures a Stack. Admit, AcceptTCP and AcceptUDP are required.
 type Options struct {
 	Addr netip.Addr // the stack's own address, IPv6
-	// Others are addresses for which the stack answers too, and which it may be asked to call from. The zero value means none.
+	// Others are addresses for which the stack answers too, and which it may be asked to call from. The zero value
+	// means none.
 	Others netip.Prefix
 	// SendBuffer and RecvBuffer limit what one TCP connection keeps in flight, in bytes. 0 means 1 MiB and 2 MiB.
 	SendBuffer, RecvBuffer int
@@ -66,10 +67,12 @@ type Options struct {
 
 	// Admit reports whether a connection or flow may begin. One that may not gets no answer. It must not block.
 	Admit func(src, dst netip.AddrPort) bool
-	// AcceptTCP returns the handler of a connection, or nil to refuse it. Both run on a goroutine of their own: while AcceptTCP
-	// blocks, the other end waits for the answer to its SYN. The handler gets nil if the other end does not complete the handshake.
+	// AcceptTCP returns the handler of a connection, or nil to refuse it. Both run on a goroutine of their own: while
+	// AcceptTCP blocks, the other end waits for the answer to its SYN. The handler gets nil if the other end does not
+	// complete the handshake.
 	AcceptTCP func(src, dst netip.AddrPort) func(*TCPConn)
-	// AcceptUDP returns the handler of a flow, to be run on its own goroutine, or nil to refuse the flow. It must not block.
+	// AcceptUDP returns the handler of a flow, to be run on its own goroutine, or nil to refuse the flow. It must not
+	// block.
 	AcceptUDP func(src, dst netip.AddrPort) func(*UDPConn)
 }
 
@@ -83,9 +86,9 @@ type Stack struct {
 // New creates a network stack on a link. The caller must close the link and then the stack.
 //
 // Congestion control is Cubic, which unlike Reno leaves slow start when round trips grow, before it has lost a window's
-// worth of packets: docs/decisions/0015-long-paths.md has the figures. Its window overflows an integer some weeks after a
-// connection's last loss; the timeout that follows corrects it. RACK is off: with it, the stack retransmits packets that
-// are merely late.
+// worth of packets: docs/decisions/0015-long-paths.md has the figures. Its window overflows an integer some weeks after
+// a connection's last loss; the timeout that follows corrects it. RACK is off: with it, the stack retransmits packets
+// that are merely late.
 func New(l *Link, opts Options) (*Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv6.NewProtocol},
@@ -106,8 +109,12 @@ func New(l *Link, opts Options) (*Stack, error) {
 		shortest = tcpip.TCPMinRTOOption(minRTO)
 		longest  = tcpip.TCPMaxRTOOption(maxRTO)
 		retries  = tcpip.TCPMaxRetriesOption(maxRetries)
-		tx       = tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(send, firstSendBuffer), Max: send}
-		rx       = tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: min(recv, tcp.DefaultReceiveBufferSize), Max: recv}
+		tx       = tcpip.TCPSendBufferSizeRangeOption{
+			Min: tcp.MinBufferSize, Default: min(send, firstSendBuffer), Max: send,
+		}
+		rx = tcpip.TCPReceiveBufferSizeRangeOption{
+			Min: tcp.MinBufferSize, Default: min(recv, tcp.DefaultReceiveBufferSize), Max: recv,
+		}
 	)
 	for _, option := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &control, &shortest, &longest, &retries, &tx, &rx} {
 		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, option); err != nil {
@@ -145,8 +152,8 @@ func failed(err tcpip.Error) error {
 	return errors.New(err.String())
 }
 
-// Close ends all connections and waits for the stack's goroutines. The link must be closed before: the stack sends a FIN on every
-// connection and would wait for room in the queue.
+// Close ends all connections and waits for the stack's goroutines. The link must be closed before: the stack sends a
+// FIN on every connection and would wait for room in the queue.
 func (s *Stack) Close() {
 	s.stack.Close()
 	s.stack.Wait()
@@ -179,7 +186,8 @@ func (s *Stack) handleFlows() {
 
 // ends returns the two ends of a flow: the other one, and this one.
 func ends(id stack.TransportEndpointID) (src, dst netip.AddrPort) {
-	return netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress), id.LocalPort)
+	return netip.AddrPortFrom(addrOf(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(addrOf(id.LocalAddress),
+		id.LocalPort)
 }
 
 // handshakes counts the TCP handshakes that peers have started.
@@ -189,7 +197,8 @@ type handshakes struct {
 	perPeer map[tcpip.Address]int
 }
 
-// begin records a handshake. It returns true for packets of a handshake already recorded, and false if there are too many.
+// begin records a handshake. It returns true for packets of a handshake already recorded, and false if there are too
+// many.
 func (h *handshakes) begin(id stack.TransportEndpointID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -290,8 +299,8 @@ func (c *TCPConn) Over() bool {
 // UDPConn is a UDP flow with a peer.
 type UDPConn struct{ *gonet.UDPConn }
 
-// DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED) or
-// ctx ends.
+// DialTCP connects to a peer. It blocks until the connection is established, the peer refuses it (syscall.ECONNREFUSED)
+// or ctx ends.
 func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (*TCPConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// grants reports whether a socket that asks for wanted gets more than the system would grow its buffer to. A socket that has asked no
-// longer grows, so a socket of its own finds out: net.core.wmem_max, which bounds what a socket may ask for, cannot be read in a
-// container.
+// grants reports whether a socket that asks for wanted gets more than the system would grow its buffer to. A socket
+// that has asked no longer grows, so a socket of its own finds out: net.core.wmem_max, which bounds what a socket may
+// ask for, cannot be read in a container.
 var grants = sync.OnceValue(func() bool {
 	granted, err := ask()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package sendbuffer gives a TCP connection a larger send buffer. Linux grows the buffer with the path, up to 4 MiB by default, of which
-// half is data. A connection that carries 200 Mbit/s over 100 ms has 2.5 MB on the way, and after a lost packet as much again.
+// Package sendbuffer gives a TCP connection a larger send buffer. Linux grows the buffer with the path, up to 4 MiB by
+// default, of which half is data. A connection that carries 200 Mbit/s over 100 ms has 2.5 MB on the way, and after a
+// lost packet as much again.
 //
 // It does not change what a program receives: Linux grows receive buffers further.
 package sendbuffer

@@ -1,15 +1,17 @@
-// Package gateway lets devices with a stock WireGuard app into workspaces: phones, tablets, other people's routers. Servers and regions serve it,
-// and their House decides.
+// Package gateway lets devices with a stock WireGuard app into workspaces: phones, tablets, other people's routers.
+// Servers and regions serve it, and their House decides.
 //
 //	device ── WireGuard ── wireguard.Gateway ── this package ── House ── mesh ── agent
 //
-// A device's key says which one it is. Everything that it opens is asked about, and what is open ends when its user may no longer connect.
+// A device's key says which one it is. Everything that it opens is asked about, and what is open ends when its user may
+// no longer connect.
 //
 // # What a device reaches
 //
-// Addresses of the mesh only: TCP and UDP ports of workspaces that the House lets it reach, but for TCP ports of the agent's own services. TCP port
-// 22 is the agent's SSH, so that shells are encrypted up to the workspace. The gateway's own address answers questions about names (see names), and
-// nothing else. Everything else is refused as if there was nothing: workspaces of others, other devices, servers, provisioners.
+// Addresses of the mesh only: TCP and UDP ports of workspaces that the House lets it reach, but for TCP ports of the
+// agent's own services. TCP port 22 is the agent's SSH, so that shells are encrypted up to the workspace. The gateway's
+// own address answers questions about names (see names), and nothing else. Everything else is refused as if there was
+// nothing: workspaces of others, other devices, servers, provisioners.
 //
 // # What the gateway sees
 //
@@ -45,8 +47,8 @@ const (
 	maxStrangers = 64
 )
 
-// Addr is the gateway's own address in the tunnel of every device. It is the same everywhere and never changes: devices keep it in their
-// configurations, as their name server. It derives from a name, so that no node has it.
+// Addr is the gateway's own address in the tunnel of every device. It is the same everywhere and never changes: devices
+// keep it in their configurations, as their name server. It derives from a name, so that no node has it.
 var Addr = tailnet.Addr(uuid.NewSHA1(uuid.Nil, []byte("codermesh wireguard gateway")))
 
 // Device is a device that may connect.
@@ -55,7 +57,8 @@ type Device struct {
 	User uuid.UUID // whose it is; Nil if the House does not know
 	Name string
 	Key  wireguard.Key
-	// Endpoint is where a gateway saw it last; zero: nowhere. Left says that it may still have a session of an earlier process of this gateway.
+	// Endpoint is where a gateway saw it last; zero: nowhere. Left says that it may still have a session of an earlier
+	// process of this gateway.
 	Endpoint netip.AddrPort
 	Left     bool
 }
@@ -76,8 +79,8 @@ type Target struct {
 	Addr    netip.AddrPort
 }
 
-// House is what a gateway serves. Its methods may be called at the same time. Their errors for a device that may not connect, or for an address that
-// no agent has, are the faults Unauthenticated, Forbidden, NotFound and Conflict.
+// House is what a gateway serves. Its methods may be called at the same time. Their errors for a device that may not
+// connect, or for an address that no agent has, are the faults Unauthenticated, Forbidden, NotFound and Conflict.
 type House interface {
 	// Devices returns the devices of a user that may connect, or those of all users for uuid.Nil.
 	Devices(ctx context.Context, user uuid.UUID) ([]Device, error)
@@ -101,10 +104,11 @@ type Session interface {
 	Context() context.Context
 	// Check returns an error if the device may no longer connect, or if that cannot be found out.
 	Check(ctx context.Context) error
-	// Begin returns the workspace's end, which counts what passes. It is called at most once, when the device's end is there.
+	// Begin returns the workspace's end, which counts what passes. It is called at most once, when the device's end is
+	// there.
 	Begin() net.Conn
-	// End ends the session, and closes its connection unless Begin has returned it. cause is nil if one of the two ends closed it. The first call
-	// counts.
+	// End ends the session, and closes its connection unless Begin has returned it. cause is nil if one of the two ends
+	// closed it. The first call counts.
 	End(cause error)
 }
 
@@ -113,7 +117,8 @@ type Options struct {
 	Logger     *slog.Logger
 	PrivateKey wireguard.Key // the same at every process that devices know as this gateway
 	House      House
-	// Resolvers returns the servers to ask about names outside of the mesh, as HOST:PORT. Nil: such questions are refused.
+	// Resolvers returns the servers to ask about names outside of the mesh, as HOST:PORT. Nil: such questions are
+	// refused.
 	Resolvers func() ([]string, error)
 }
 
@@ -192,8 +197,8 @@ func (g *Gateway) Listen(ctx context.Context, port uint16) error {
 	return nil
 }
 
-// Load lets the devices in. It begins new sessions with those of the process that this one replaces: what they send in their old ones is lost, and
-// programs repeat the beginning of a connection only after a second.
+// Load lets the devices in. It begins new sessions with those of the process that this one replaces: what they send in
+// their old ones is lost, and programs repeat the beginning of a connection only after a second.
 func (g *Gateway) Load(ctx context.Context) error {
 	if err := g.Recheck(ctx, uuid.Nil); err != nil {
 		return err
@@ -258,8 +263,8 @@ var (
 	errRevoked = errors.New("the user may no longer connect")
 )
 
-// Recheck compares the devices of a user, or of all users if it is uuid.Nil, with the House's, and ends their connections that they may no longer have.
-// It returns an error if that could not be found out for some.
+// Recheck compares the devices of a user, or of all users if it is uuid.Nil, with the House's, and ends their
+// connections that they may no longer have. It returns an error if that could not be found out for some.
 func (g *Gateway) Recheck(ctx context.Context, user uuid.UUID) error {
 	wire := g.listening()
 	if wire == nil {
@@ -316,7 +321,8 @@ func (g *Gateway) sync(ctx context.Context, wire *wireguard.Gateway, user uuid.U
 		addr := d.Addr()
 		listed[addr] = true
 		peers = append(peers, wireguard.Peer{Key: d.Key, Addr: addr})
-		if before := g.devices[addr]; before != nil && before.Key == d.Key && before.User == d.User && before.Name == d.Name {
+		if before := g.devices[addr]; before != nil && before.Key == d.Key && before.User == d.User &&
+			before.Name == d.Name {
 			continue // it may have connections
 		}
 		g.devices[addr] = &device{Device: d}
@@ -343,7 +349,8 @@ func (g *Gateway) device(addr netip.Addr) (*device, Device) {
 	return d, d.Device
 }
 
-// locate is device, with the Endpoint where the device is and not where it was yesterday: what it opens is logged with that.
+// locate is device, with the Endpoint where the device is and not where it was yesterday: what it opens is logged with
+// that.
 func (g *Gateway) locate(addr netip.Addr) (*device, Device) {
 	known, d := g.device(addr)
 	wire := g.listening()
@@ -411,8 +418,9 @@ func (g *Gateway) stranger(at netip.AddrPort) {
 	}
 }
 
-// wake begins handshakes with devices that have a session of an earlier process, or of another server, until the gateway stops. Anyone can make it
-// ask the House, a few times in a second, and send a handshake to where a device was: the device's own packets do the same.
+// wake begins handshakes with devices that have a session of an earlier process, or of another server, until the
+// gateway stops. Anyone can make it ask the House, a few times in a second, and send a handshake to where a device was:
+// the device's own packets do the same.
 func (g *Gateway) wake() {
 	for {
 		select {
@@ -504,7 +512,8 @@ func (g *Gateway) forget(f *flow) {
 	g.serving.Done()
 }
 
-// enter counts something that Stop waits for, until serving.Done is called. It returns false if the gateway has stopped.
+// enter counts something that Stop waits for, until serving.Done is called. It returns false if the gateway has
+// stopped.
 func (g *Gateway) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -551,7 +560,8 @@ func (g *Gateway) acceptTCP(src, dst netip.AddrPort) func(wireguard.Conn) {
 		if c == nil {
 			return
 		}
-		// The device gets a reset if the agent's end breaks: there is nothing behind the port, or the user may no longer connect.
+		// The device gets a reset if the agent's end breaks: there is nothing behind the port, or the user may no
+		// longer connect.
 		netio.Carry(life, c, f.session.Begin())
 		f.session.End(context.Cause(life))
 	}

@@ -15,7 +15,8 @@ import (
 const (
 	// Each device may ask perSecond times in a second, after a burst: a page names dozens of hosts.
 	perSecond, burst = 50, 300
-	// maxLimits bounds the devices whose questions are counted. It is forgotten who has asked how often when there are more.
+	// maxLimits bounds the devices whose questions are counted. It is forgotten who has asked how often when there are
+	// more.
 	maxLimits = 4096
 )
 

@@ -36,7 +36,8 @@ type Device struct {
 	Addr      netip.Addr
 }
 
-// New starts a device with a private key and an address. It sends nothing before something is dialed. It stops with the test.
+// New starts a device with a private key and an address. It sends nothing before something is dialed. It stops with the
+// test.
 func New(t testing.TB, private Key, addr netip.Addr, gateway Key, port uint16, allowed netip.Prefix) *Device {
 	t.Helper()
 	tun, stack, err := netstack.CreateNetTUN([]netip.Addr{addr}, nil, 1280)
@@ -45,7 +46,8 @@ func New(t testing.TB, private Key, addr netip.Addr, gateway Key, port uint16, a
 	}
 	d := &Device{stack, device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, "")), addr}
 	t.Cleanup(d.WireGuard.Close)
-	config := fmt.Sprintf("private_key=%x\npublic_key=%x\nallowed_ip=%s\nendpoint=127.0.0.1:%d\n", private, gateway, allowed, port)
+	config := fmt.Sprintf("private_key=%x\npublic_key=%x\nallowed_ip=%s\nendpoint=127.0.0.1:%d\n", private, gateway,
+		allowed, port)
 	if err := d.WireGuard.IpcSet(config); err != nil {
 		t.Fatal(err)
 	}

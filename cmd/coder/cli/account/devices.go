@@ -26,7 +26,8 @@ import (
 
 func devicesCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "devices", Aliases: []string{"device"}, Short: "Manage devices that reach your workspaces with a WireGuard app",
+		Use: "devices", Aliases: []string{"device"},
+		Short: "Manage devices that reach your workspaces with a WireGuard app",
 		Long: `Manage phones, tablets and other devices that reach your workspaces with a WireGuard app instead of this program. A device acts as you until it
 expires or is removed.`,
 		Example: `  coder devices add phone
@@ -68,17 +69,21 @@ With --region, the device connects to the gateway of a region that is near it. S
 				opts.qr = false
 			}
 			if cmd.Flags().Changed("public-key") && opts.publicKey == "" {
-				return exit.Try(fault.New(fault.Invalid, "--public-key is empty"), "Name the key, or leave out --public-key to make a pair here")
+				return exit.Try(fault.New(fault.Invalid, "--public-key is empty"),
+					"Name the key, or leave out --public-key to make a pair here")
 			}
 			return addDevice(g, cmd, args[0], opts)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.publicKey, "public-key", "", "public key of a pair that you made elsewhere, as `wg pubkey` prints it (default a new pair)")
-	f.StringVar(&opts.expires, "expires", "", "how long the device may connect, such as 30d or 12h (default as long as the deployment allows)")
+	f.StringVar(&opts.expires, "expires", "",
+		"how long the device may connect, such as 30d or 12h (default as long as the deployment allows)")
 	f.StringVar(&opts.region, "region", "", "region to whose gateway the device connects (default the server)")
-	f.StringVarP(&opts.file, "output", "o", "", "new file for the configuration, which only you can read (default standard output)")
-	f.BoolVar(&opts.qr, "qr", true, "show the configuration as a QR code, for the app of a phone (default on a terminal)")
+	f.StringVarP(&opts.file, "output", "o", "",
+		"new file for the configuration, which only you can read (default standard output)")
+	f.BoolVar(&opts.qr, "qr", true,
+		"show the configuration as a QR code, for the app of a phone (default on a terminal)")
 	f.Bool("no-qr", false, "show no QR code")
 	cmd.MarkFlagsMutuallyExclusive("qr", "no-qr")
 	return cmd
@@ -99,7 +104,8 @@ func addDevice(g *global.Flags, cmd *cobra.Command, name string, opts deviceOpti
 		opts.qr = pair.Private != "" && g.Streams().ErrTTY
 	}
 	if opts.qr && pair.Private == "" {
-		return exit.Try(fault.New(fault.Invalid, "--qr needs a private key, which stays where you made it"), "Leave out --public-key to make a pair here")
+		return exit.Try(fault.New(fault.Invalid, "--qr needs a private key, which stays where you made it"),
+			"Leave out --public-key to make a pair here")
 	}
 	ctx := cmd.Context()
 	client, err := g.Client(ctx)
@@ -138,7 +144,8 @@ func addDevice(g *global.Flags, cmd *cobra.Command, name string, opts deviceOpti
 	}
 	if file != nil {
 		if _, err := file.WriteString(config); err != nil {
-			return exit.Try(fmt.Errorf("write the configuration: %w", err), "coder devices remove %s", shell.Word(made.Name))
+			return exit.Try(fmt.Errorf("write the configuration: %w", err), "coder devices remove %s",
+				shell.Word(made.Name))
 		}
 	} else if _, err := fmt.Fprint(g.Streams().Out, config); err != nil {
 		return err
@@ -148,7 +155,8 @@ func addDevice(g *global.Flags, cmd *cobra.Command, name string, opts deviceOpti
 			return err
 		}
 	}
-	fmt.Fprintf(g.Streams().Err, "Added the device %s, %s. It expires at %s.\n", made.Name, made.Address, made.ExpiresAt.Local().Format("2006-01-02 15:04"))
+	fmt.Fprintf(g.Streams().Err, "Added the device %s, %s. It expires at %s.\n", made.Name, made.Address,
+		made.ExpiresAt.Local().Format("2006-01-02 15:04"))
 	return nil
 }
 
@@ -186,7 +194,8 @@ func pairOf(public string) (wgquick.Pair, error) {
 func newPrivateFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // it gets a private key
 	if errors.Is(err, fs.ErrExist) {
-		return nil, exit.Try(fault.New(fault.Invalid, "the file %s exists, and may have the only copy of a key", path), "Choose another name for --output")
+		return nil, exit.Try(fault.New(fault.Invalid, "the file %s exists, and may have the only copy of a key", path),
+			"Choose another name for --output")
 	}
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "cannot write the file: %w", err)
@@ -194,13 +203,15 @@ func newPrivateFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// uniqueLocal has the addresses that sites choose for themselves (RFC 4193), and meshBits is the length of what one site has.
+// uniqueLocal has the addresses that sites choose for themselves (RFC 4193), and meshBits is the length of what one
+// site has.
 var uniqueLocal = netip.MustParsePrefix("fc00::/7")
 
 const meshBits = 48
 
-// deviceConfig returns the configuration of a device. What the server sends ends up in a file that a program with more rights reads, so that it is
-// checked: no value may add a line, and the device sends nothing to the server that is not for its mesh.
+// deviceConfig returns the configuration of a device. What the server sends ends up in a file that a program with more
+// rights reads, so that it is checked: no value may add a line, and the device sends nothing to the server that is not
+// for its mesh.
 func deviceConfig(gateway sdk.WireGuardGateway, device sdk.UserDevice, pair wgquick.Pair) (string, error) {
 	addr, err := netip.ParseAddr(device.Address)
 	if err != nil || addr.Zone() != "" {
@@ -215,18 +226,22 @@ func deviceConfig(gateway sdk.WireGuardGateway, device sdk.UserDevice, pair wgqu
 		return "", errors.New("the server sent a network that is not one")
 	}
 	// The device sends what goes to the network through the server, and its questions to the name server.
-	if !uniqueLocal.Contains(network.Addr()) || network.Bits() < meshBits || network != network.Masked() || !network.Contains(addr) || !network.Contains(dns) {
-		return "", fmt.Errorf("the server sent %q for the mesh, which is not a network for its own addresses alone", gateway.Prefix)
+	if !uniqueLocal.Contains(network.Addr()) || network.Bits() < meshBits || network != network.Masked() ||
+		!network.Contains(addr) || !network.Contains(dns) {
+		return "", fmt.Errorf("the server sent %q for the mesh, which is not a network for its own addresses alone",
+			gateway.Prefix)
 	}
 	peer, err := wgquick.ParseKey(gateway.PublicKey)
 	if err != nil {
 		return "", errors.New("the server sent a key that is not one")
 	}
-	if gateway.Address == "" || strings.ContainsFunc(gateway.Address, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }) {
+	if gateway.Address == "" ||
+		strings.ContainsFunc(gateway.Address, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }) {
 		return "", fmt.Errorf("the server sent %q, which is not a host and a port", gateway.Address)
 	}
 	return wgquick.Config{
-		Private: pair.Private, Address: addr, DNS: dns.String(), MTU: gateway.MTU, Peer: peer.String(), AllowedIPs: network.String(), Endpoint: gateway.Address,
+		Private: pair.Private, Address: addr, DNS: dns.String(), MTU: gateway.MTU, Peer: peer.String(),
+		AllowedIPs: network.String(), Endpoint: gateway.Address,
 	}.Text(), nil
 }
 
@@ -287,7 +302,9 @@ func deviceRenameCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			renamed, err := client.UpdateUserDevice(cmd.Context(), sdk.Me, device.ID, sdk.UpdateUserDeviceRequest{Name: args[1]})
+			renamed, err := client.UpdateUserDevice(cmd.Context(), sdk.Me, device.ID, sdk.UpdateUserDeviceRequest{
+				Name: args[1],
+			})
 			if err != nil {
 				return err
 			}
@@ -337,7 +354,8 @@ func findDevice(g *global.Flags, cmd *cobra.Command, user, name string) (*sdk.Cl
 		if user != sdk.Me {
 			hint += " --user " + shell.Word(user)
 		}
-		return nil, sdk.UserDevice{}, exit.Try(fault.New(fault.NotFound, "there is no device with the name %q", name), "%s", hint)
+		return nil, sdk.UserDevice{}, exit.Try(fault.New(fault.NotFound, "there is no device with the name %q", name),
+			"%s", hint)
 	}
 	return client, list[i], nil
 }

@@ -66,8 +66,9 @@ func featuresCmd(g *global.Flags) *cobra.Command {
 
 func licensesCmd(g *global.Flags) *cobra.Command {
 	return output.Absent{
-		Name: "licenses", Things: "licenses", Reason: "this server needs no license", Remedy: "Every feature is free: coder features list",
-		Verbs: []string{"add", "delete"},
+		Name: "licenses", Things: "licenses", Reason: "this server needs no license",
+		Remedy: "Every feature is free: coder features list",
+		Verbs:  []string{"add", "delete"},
 	}.Command(g.Streams)
 }
 

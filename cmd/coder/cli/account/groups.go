@@ -78,7 +78,8 @@ func groupsCreateCmd(g *global.Flags) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&req.DisplayName, "display-name", "", "name shown to users")
 	f.StringVarP(&req.AvatarURL, "avatar-url", "u", "", "URL of a picture")
-	f.IntVar(&req.QuotaAllowance, "quota-allowance", 0, "credits a day that each member's workspaces may cost, added to those of other groups")
+	f.IntVar(&req.QuotaAllowance, "quota-allowance", 0,
+		"credits a day that each member's workspaces may cost, added to those of other groups")
 	return cmd
 }
 
@@ -156,7 +157,8 @@ func groupsEditCmd(g *global.Flags) *cobra.Command {
 			if given("quota-allowance") {
 				req.QuotaAllowance = &quota
 			}
-			if !given("name") && !given("display-name") && !given("avatar-url") && !given("quota-allowance") && len(add)+len(remove) == 0 {
+			if !given("name") && !given("display-name") && !given("avatar-url") && !given("quota-allowance") &&
+				len(add)+len(remove) == 0 {
 				return exit.Try(fault.New(fault.Invalid, "no changes given"), "coder groups edit --help")
 			}
 			if req.AddUsers, err = memberIDs(cmd.Context(), client, org.ID.String(), add); err != nil {
@@ -179,7 +181,8 @@ func groupsEditCmd(g *global.Flags) *cobra.Command {
 	f.StringVarP(&name, "name", "n", "", "new name")
 	f.StringVar(&display, "display-name", "", "name shown to users")
 	f.StringVarP(&avatar, "avatar-url", "u", "", "URL of a picture")
-	f.IntVar(&quota, "quota-allowance", 0, "credits a day that each member's workspaces may cost, added to those of other groups")
+	f.IntVar(&quota, "quota-allowance", 0,
+		"credits a day that each member's workspaces may cost, added to those of other groups")
 	return cmd
 }
 

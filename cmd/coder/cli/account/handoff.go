@@ -16,8 +16,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// handoff waits for a browser on this machine that is signed in, and takes a session over from it: the server's page sends the browser
-// to a loopback port with a code (RFC 8252), which is worth something only together with a secret of this process (RFC 7636).
+// handoff waits for a browser on this machine that is signed in, and takes a session over from it: the server's page
+// sends the browser to a loopback port with a code (RFC 8252), which is worth something only together with a secret of
+// this process (RFC 7636).
 type handoff struct {
 	listener net.Listener
 	server   *url.URL
@@ -33,7 +34,9 @@ func newHandoff(ctx context.Context, server *url.URL) (*handoff, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &handoff{listener: listener, server: server, verifier: random(), state: random(), code: make(chan string, 1)}, nil
+	return &handoff{
+		listener: listener, server: server, verifier: random(), state: random(), code: make(chan string, 1),
+	}, nil
 }
 
 // random returns 32 random bytes as the 43 characters that RFC 7636 recommends.
@@ -77,8 +80,8 @@ func (h *handoff) session(ctx context.Context, client *sdk.Client) (sdk.LoginRes
 	}
 }
 
-// ServeHTTP takes the code, and sends the browser back to the server, which says that the terminal goes on. Anything on this machine can
-// connect: only who knows the state is believed.
+// ServeHTTP takes the code, and sends the browser back to the server, which says that the terminal goes on. Anything on
+// this machine can connect: only who knows the state is believed.
 func (h *handoff) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/" || query.Get("code") == "" ||

@@ -68,12 +68,16 @@ var syncKinds = []syncKind{
 
 func orgSettingsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "settings", Aliases: []string{"setting"}, Short: "Show and set sync with the identity provider, and sharing",
+		Use: "settings", Aliases: []string{"setting"},
+		Short: "Show and set sync with the identity provider, and sharing",
 		Long: `Show and set which organizations, groups and roles follow from the claims of the OpenID Connect provider. Memberships change at the next
 sign-in of a user, or within ten minutes while the user has sessions.`,
 		Example: "  coder organizations settings show group-sync --org east",
 	}
-	show := &cobra.Command{Use: "show", Short: "Show settings as JSON", Example: "  coder organizations settings show role-sync --org east"}
+	show := &cobra.Command{
+		Use: "show", Short: "Show settings as JSON",
+		Example: "  coder organizations settings show role-sync --org east",
+	}
 	set := &cobra.Command{
 		Use: "set", Short: "Replace settings with JSON from standard input",
 		Long:    `Replace settings with JSON from standard input. An empty "field" switches the sync off.`,
@@ -91,7 +95,8 @@ sign-in of a user, or within ten minutes while the user has sessions.`,
 func syncCmd(g *global.Flags, kind syncKind, verb string) *cobra.Command {
 	var org organization.Flag
 	cmd := &cobra.Command{
-		Use: kind.name, Aliases: kind.aliases, Short: strings.ToUpper(verb[:1]) + verb[1:] + " the " + kind.what, Args: cobra.NoArgs,
+		Use: kind.name, Aliases: kind.aliases, Short: strings.ToUpper(verb[:1]) + verb[1:] + " the " + kind.what,
+		Args:    cobra.NoArgs,
 		Example: fmt.Sprintf("  coder organizations settings %s %s", verb, kind.name),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()

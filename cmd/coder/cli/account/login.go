@@ -63,7 +63,8 @@ From a token given with --token it creates a new session, unless --use-token-as-
 	f.StringVar(&opts.email, "email", "", "e-mail address to sign in with")
 	f.StringVar(&opts.password, "password", "", "password to sign in with")
 	f.BoolVar(&opts.device, "device", false, "sign in with a code that you enter in a browser, on any device")
-	f.BoolVar(&opts.useAsSession, "use-token-as-session", false, "store the given token itself instead of a new session")
+	f.BoolVar(&opts.useAsSession, "use-token-as-session", false,
+		"store the given token itself instead of a new session")
 	f.StringVar(&opts.first.SetupCode, "setup-code", "", "setup code that the server printed, to create the first user; not needed on the server's own machine and account")
 	flags.SetEnv(f.Lookup("setup-code"), "CODER_SETUP_CODE")
 	for _, name := range []string{"username", "email", "password", "full-name", "trial"} {
@@ -90,7 +91,8 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 		return loginWithToken(ctx, g, client.WithToken(secret.Token(g.Token)), opts.useAsSession)
 	}
 	if opts.useAsSession {
-		return exit.Try(fault.New(fault.Invalid, "--use-token-as-session needs a token"), "CODER_SESSION_TOKEN=… %s --use-token-as-session", cmd.CommandPath())
+		return exit.Try(fault.New(fault.Invalid, "--use-token-as-session needs a token"),
+			"CODER_SESSION_TOKEN=… %s --use-token-as-session", cmd.CommandPath())
 	}
 	exists, err := client.HasFirstUser(ctx)
 	if err != nil {
@@ -125,7 +127,8 @@ func runLogin(g *global.Flags, cmd *cobra.Command, args []string, opts loginOpti
 func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, asIs bool) error {
 	if _, err := client.User(ctx, sdk.Me); err != nil {
 		if fault.CodeOf(err) == fault.Unauthenticated {
-			return exit.Try(fault.New(fault.Unauthenticated, "%s refused the token: it is wrong or has expired", client.URL()),
+			return exit.Try(fault.New(fault.Unauthenticated, "%s refused the token: it is wrong or has expired",
+				client.URL()),
 				"coder login %s", shell.Word(client.URL().String()))
 		}
 		return err
@@ -140,8 +143,8 @@ func loginWithToken(ctx context.Context, g *global.Flags, client *sdk.Client, as
 	return storeSession(ctx, g, client)
 }
 
-// loginWithBrowser opens the server's page in a browser. A browser on this machine hands its sign-in over; from any other, the user pastes the
-// token that the page shows.
+// loginWithBrowser opens the server's page in a browser. A browser on this machine hands its sign-in over; from any
+// other, the user pastes the token that the page shows.
 func loginWithBrowser(parent context.Context, g *global.Flags, client *sdk.Client) error {
 	s := g.Streams()
 	ctx, cancel := context.WithCancel(parent)
@@ -233,7 +236,9 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		q     tty.Question
 	}{
 		{&opts.first.SetupCode, "setup-code", tty.Question{Text: "Setup code that the server printed when it started"}},
-		{&opts.first.Username, "first-user-username", tty.Question{Text: "Username", Default: os.Getenv("USER"), Check: checkUsername}},
+		{&opts.first.Username, "first-user-username", tty.Question{
+			Text: "Username", Default: os.Getenv("USER"), Check: checkUsername,
+		}},
 		{&opts.first.Email, "first-user-email", tty.Question{Text: "Email", Check: checkEmail}},
 		{&opts.first.Password, "first-user-password", tty.Question{Text: "Password", Secret: true}},
 	}
@@ -253,7 +258,8 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 		}
 		answer, err := ask()
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and creating the first requires --%s", client.URL(), field.flag),
+			return exit.Try(fault.New(fault.Invalid, "%s has no users yet, and creating the first requires --%s",
+				client.URL(), field.flag),
 				"coder login %s --setup-code CODE --first-user-username NAME --first-user-email ADDRESS --first-user-password PASSWORD", shell.Word(client.URL().String()))
 		}
 		if err != nil {
@@ -265,7 +271,8 @@ func createFirstUser(ctx context.Context, g *global.Flags, client *sdk.Client, o
 	return err
 }
 
-// findSetupCode reads the code that a server of the same account stored. It is for servers on this machine only: any other would learn it.
+// findSetupCode reads the code that a server of the same account stored. It is for servers on this machine only: any
+// other would learn it.
 func findSetupCode(g *global.Flags, server *url.URL, first *sdk.CreateFirstUserRequest) error {
 	if first.SetupCode != "" || !onThisMachine(server) {
 		return nil
@@ -324,7 +331,8 @@ func askCredentials(ctx context.Context, g *global.Flags, server *url.URL, opts 
 		}
 		answer, err := g.Streams().Ask(ctx, field.q)
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"), "coder login %s --token TOKEN", shell.Word(server.String()))
+			return exit.Try(fault.New(fault.Invalid, "without a terminal, signing in requires --token"),
+				"coder login %s --token TOKEN", shell.Word(server.String()))
 		}
 		if err != nil {
 			return err

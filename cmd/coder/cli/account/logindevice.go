@@ -34,7 +34,8 @@ func (d device) instructions() string {
 	return fmt.Sprintf("Open this page in a browser, on any device:\n\n  %s\n\nand enter this code, within %d minutes:\n\n  %s\n", d.VerificationURI, d.ExpiresIn/60, d.UserCode)
 }
 
-// session asks the server until the user has answered, the code has expired, or ctx ends. Failures to ask are tried again.
+// session asks the server until the user has answered, the code has expired, or ctx ends. Failures to ask are tried
+// again.
 func (d device) session(ctx context.Context, client *sdk.Client) result {
 	every := time.Duration(max(d.Interval, 1)) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(d.ExpiresIn)*time.Second)
@@ -68,7 +69,8 @@ func expired(ctx context.Context, client *sdk.Client) error {
 	if err := context.Cause(ctx); err == context.Canceled {
 		return err
 	}
-	return exit.Try(fault.New(fault.Unauthenticated, "the code has expired"), "coder login %s", shell.Word(client.URL().String()))
+	return exit.Try(fault.New(fault.Unauthenticated, "the code has expired"), "coder login %s",
+		shell.Word(client.URL().String()))
 }
 
 // loginWithCode signs in with a code alone, also without a terminal.

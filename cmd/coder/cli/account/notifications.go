@@ -21,7 +21,8 @@ delivered after they resume. Choose what you are notified of on the page /accoun
 	}
 	cmd.AddCommand(
 		notificationsSettingCmd(g, "pause", "Pause the delivery of notifications", true, "Notifications are paused."),
-		notificationsSettingCmd(g, "resume", "Resume the delivery of notifications", false, "Notifications are delivered again."),
+		notificationsSettingCmd(g, "resume", "Resume the delivery of notifications", false,
+			"Notifications are delivered again."),
 		notificationsTestCmd(g), notificationsCustomCmd(g),
 	)
 	return cmd
@@ -36,7 +37,9 @@ func notificationsSettingCmd(g *global.Flags, use, short string, pause bool, don
 			if err != nil {
 				return err
 			}
-			if _, err := client.UpdateNotificationsSettings(cmd.Context(), sdk.NotificationsSettings{NotifierPaused: pause}); err != nil {
+			if _, err := client.UpdateNotificationsSettings(cmd.Context(), sdk.NotificationsSettings{
+				NotifierPaused: pause,
+			}); err != nil {
 				return err
 			}
 			fmt.Fprintln(g.Streams().Err, done)
@@ -74,7 +77,9 @@ func notificationsCustomCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := client.CustomNotification(cmd.Context(), sdk.CustomNotificationContent{Title: args[0], Message: args[1]}); err != nil {
+			if err := client.CustomNotification(cmd.Context(), sdk.CustomNotificationContent{
+				Title: args[0], Message: args[1],
+			}); err != nil {
 				return err
 			}
 			fmt.Fprintln(g.Streams().Err, "The notification is on its way to you.")

@@ -18,12 +18,14 @@ import (
 
 func organizationsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "organizations", Aliases: []string{"organization", "org", "orgs"}, Short: "Manage organizations, their members and roles",
+		Use: "organizations", Aliases: []string{"organization", "org", "orgs"},
+		Short: "Manage organizations, their members and roles",
 		Long: `Manage organizations, their members and roles. An organization owns templates, workspaces, groups, provisioners and roles of its own.
 Commands that need one take --org, or CODER_ORGANIZATION; without it they use your only organization, or else the default one.`,
 		Example: "  coder organizations create east\n  coder organizations members add ann --org east",
 	}
-	cmd.AddCommand(orgListCmd(g), orgShowCmd(g), orgCreateCmd(g), orgEditCmd(g), orgDeleteCmd(g), orgMembersCmd(g), orgInvitationsCmd(g), orgRolesCmd(g), orgSettingsCmd(g))
+	cmd.AddCommand(orgListCmd(g), orgShowCmd(g), orgCreateCmd(g), orgEditCmd(g), orgDeleteCmd(g), orgMembersCmd(g),
+		orgInvitationsCmd(g), orgRolesCmd(g), orgSettingsCmd(g))
 	return cmd
 }
 

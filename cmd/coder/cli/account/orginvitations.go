@@ -19,7 +19,8 @@ func orgInvitationsCmd(g *global.Flags) *cobra.Command {
 member by accepting. An invitation expires after 30 days.`,
 		Example: "  coder organizations invitations list\n  coder organizations invitations accept east",
 	}
-	cmd.AddCommand(orgInvitationsListCmd(g), orgInvitationsAcceptCmd(g), orgInvitationsDeclineCmd(g), orgInvitationsWithdrawCmd(g))
+	cmd.AddCommand(orgInvitationsListCmd(g), orgInvitationsAcceptCmd(g), orgInvitationsDeclineCmd(g),
+		orgInvitationsWithdrawCmd(g))
 	return cmd
 }
 
@@ -29,7 +30,8 @@ func orgInvitationsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("username", func(i sdk.OrganizationInvitation) string { return i.Username }),
 		output.Col("invited by", func(i sdk.OrganizationInvitation) string { return i.InvitedBy }),
 		output.Col("created at", func(i sdk.OrganizationInvitation) string { return output.Ago(i.CreatedAt) }),
-		output.Col("expires at", func(i sdk.OrganizationInvitation) string { return i.ExpiresAt.Local().Format("2006-01-02") }),
+		output.Col("expires at",
+			func(i sdk.OrganizationInvitation) string { return i.ExpiresAt.Local().Format("2006-01-02") }),
 	}, Initial: []string{"organization", "username", "invited by", "expires at"}}
 	var flag organization.Flag
 	var sent bool

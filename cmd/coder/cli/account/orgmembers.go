@@ -26,7 +26,9 @@ func orgMembersCmd(g *global.Flags) *cobra.Command {
 }
 
 // inOrganization calls do with the organization of the flag.
-func inOrganization(ctx context.Context, g *global.Flags, flag *organization.Flag, do func(*sdk.Client, sdk.Organization) error) error {
+func inOrganization(
+	ctx context.Context, g *global.Flags, flag *organization.Flag, do func(*sdk.Client, sdk.Organization) error,
+) error {
 	client, err := g.Client(ctx)
 	if err != nil {
 		return err
@@ -139,12 +141,15 @@ func orgMembersRolesCmd(g *global.Flags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return inOrganization(cmd.Context(), g, &flag, func(client *sdk.Client, org sdk.Organization) error {
 				// Every member is a "member": it is not a role to assign.
-				roles := slices.DeleteFunc(slices.Clone(args[1:]), func(r string) bool { return r == "member" || r == "" })
-				m, err := client.UpdateOrganizationMemberRoles(cmd.Context(), org.ID.String(), args[0], sdk.UpdateRolesRequest{Roles: roles})
+				roles := slices.DeleteFunc(slices.Clone(args[1:]),
+					func(r string) bool { return r == "member" || r == "" })
+				m, err := client.UpdateOrganizationMemberRoles(cmd.Context(), org.ID.String(), args[0],
+					sdk.UpdateRolesRequest{Roles: roles})
 				if err != nil {
 					return exit.Try(err, "coder organizations roles show --org %s", shell.Word(org.Name))
 				}
-				fmt.Fprintf(g.Streams().Err, "The roles of %s in %s are now: %s.\n", m.Username, org.Name, roleNames(m.Roles))
+				fmt.Fprintf(g.Streams().Err, "The roles of %s in %s are now: %s.\n", m.Username, org.Name,
+					roleNames(m.Roles))
 				return nil
 			})
 		},

@@ -31,7 +31,8 @@ func orgRolesCmd(g *global.Flags) *cobra.Command {
 KIND:ACTION, such as template:update or group:*. You can only give permissions that you have.`,
 		Example: "  coder organizations roles show --org east\n  coder organizations roles create deployer --permission template:create,template:update --org east",
 	}
-	cmd.AddCommand(orgRolesShowCmd(g), orgRolesChangeCmd(g, "create"), orgRolesChangeCmd(g, "update"), orgRolesDeleteCmd(g))
+	cmd.AddCommand(orgRolesShowCmd(g), orgRolesChangeCmd(g, "create"), orgRolesChangeCmd(g, "update"),
+		orgRolesDeleteCmd(g))
 	return cmd
 }
 
@@ -52,7 +53,8 @@ func orgRolesShowCmd(g *global.Flags) *cobra.Command {
 		output.Col("built in", func(r sdk.AssignableRole) string { return strconv.FormatBool(r.BuiltIn) }),
 		output.Col("assignable", func(r sdk.AssignableRole) string { return strconv.FormatBool(r.Assignable) }),
 		output.Col("site permissions", func(r sdk.AssignableRole) string { return permissionWords(r.SitePermissions) }),
-		output.Col("organization permissions", func(r sdk.AssignableRole) string { return permissionWords(r.OrganizationPermissions) }),
+		output.Col("organization permissions",
+			func(r sdk.AssignableRole) string { return permissionWords(r.OrganizationPermissions) }),
 		output.Col("user permissions", func(r sdk.AssignableRole) string { return permissionWords(r.UserPermissions) }),
 	}, Initial: []string{"name", "display name", "built in", "assignable"}}
 	var flag organization.Flag
@@ -73,7 +75,8 @@ func orgRolesShowCmd(g *global.Flags) *cobra.Command {
 					}
 				}
 				if len(args) > 0 {
-					roles = slices.DeleteFunc(roles, func(r sdk.AssignableRole) bool { return !slices.Contains(args, r.Name) })
+					roles = slices.DeleteFunc(roles,
+						func(r sdk.AssignableRole) bool { return !slices.Contains(args, r.Name) })
 				}
 				return out.Print(g.Streams().Out, roles)
 			})
@@ -85,7 +88,8 @@ func orgRolesShowCmd(g *global.Flags) *cobra.Command {
 }
 
 func unknownRole(org sdk.Organization, name string) error {
-	return exit.Try(fault.New(fault.NotFound, "the organization %s has no role %q", org.Name, name), "coder organizations roles show --org %s", shell.Word(org.Name))
+	return exit.Try(fault.New(fault.NotFound, "the organization %s has no role %q", org.Name, name),
+		"coder organizations roles show --org %s", shell.Word(org.Name))
 }
 
 type roleOptions struct {
@@ -113,7 +117,8 @@ func orgRolesChangeCmd(g *global.Flags, verb string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.display, "display-name", "", "name shown to users")
-	f.StringSliceVar(&opts.permissions, "permission", nil, "permissions of the role, KIND:ACTION separated by commas; KIND:* for all actions")
+	f.StringSliceVar(&opts.permissions, "permission", nil,
+		"permissions of the role, KIND:ACTION separated by commas; KIND:* for all actions")
 	f.BoolVar(&opts.stdin, "stdin", false, "read the role as JSON from standard input")
 	f.BoolVar(&opts.dry, "dry-run", false, "print the role as JSON and change nothing")
 	opts.org.Add(cmd)
@@ -134,7 +139,8 @@ func runRoleChange(g *global.Flags, cmd *cobra.Command, verb string, args []stri
 	case len(args) == 0:
 		return exit.Try(fault.New(fault.Invalid, "the role is missing"), "%s", cmd.UseLine())
 	case !given("permission") && (verb == "create" || !given("display-name")):
-		return exit.Try(fault.New(fault.Invalid, "--permission is missing"), "%s %s --permission template:update", cmd.CommandPath(), shell.Word(args[0]))
+		return exit.Try(fault.New(fault.Invalid, "--permission is missing"), "%s %s --permission template:update",
+			cmd.CommandPath(), shell.Word(args[0]))
 	default:
 		req.Name, req.DisplayName = args[0], opts.display
 	}
@@ -173,7 +179,8 @@ func runRoleChange(g *global.Flags, cmd *cobra.Command, verb string, args []stri
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(g.Streams().Err, "%s the role %s of %s: %s\n", done, role.Name, org.Name, permissionWords(role.OrganizationPermissions))
+		fmt.Fprintf(g.Streams().Err, "%s the role %s of %s: %s\n", done, role.Name, org.Name,
+			permissionWords(role.OrganizationPermissions))
 		return nil
 	})
 }
@@ -197,7 +204,8 @@ func readRole(in io.Reader, args []string) (req sdk.CustomRoleRequest, err error
 		return req, fault.New(fault.Invalid, "standard input holds %d roles instead of one", len(list))
 	}
 	if err != nil {
-		return req, exit.Try(fault.New(fault.Invalid, "standard input is not a role in JSON: %w", err), "coder organizations roles show ROLE -o json")
+		return req, exit.Try(fault.New(fault.Invalid, "standard input is not a role in JSON: %w", err),
+			"coder organizations roles show ROLE -o json")
 	}
 	if req = list[0]; len(args) == 1 && req.Name == "" {
 		req.Name = args[0]
@@ -216,7 +224,8 @@ func parsePermissions(words []string) ([]sdk.Permission, error) {
 	for _, word := range words {
 		kind, action, ok := strings.Cut(word, ":")
 		if !ok || kind == "" || action == "" {
-			return nil, exit.Try(fault.New(fault.Invalid, "the permission %q is not KIND:ACTION", word), "--permission template:update")
+			return nil, exit.Try(fault.New(fault.Invalid, "the permission %q is not KIND:ACTION", word),
+				"--permission template:update")
 		}
 		permissions = append(permissions, sdk.Permission{ResourceType: kind, Action: action})
 	}

@@ -11,8 +11,8 @@ import (
 // quietZone is the light border around a QR code, in modules (ISO/IEC 18004).
 const quietZone = 4
 
-// writeQR writes a text as a QR code for a terminal. Each character has an upper and a lower module. Both colors are set, so that the code is dark on
-// light whatever the terminal's colors are.
+// writeQR writes a text as a QR code for a terminal. Each character has an upper and a lower module. Both colors are
+// set, so that the code is dark on light whatever the terminal's colors are.
 func writeQR(w io.Writer, text string) error {
 	const colors, plain = "\x1b[38;5;16;48;5;231m", "\x1b[0m"
 	code, err := qr.Encode(text, qr.L) // the screen is clean and close: the smallest code is read best

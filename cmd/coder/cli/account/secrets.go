@@ -21,8 +21,9 @@ import (
 
 func secretsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secret", Aliases: []string{"secrets"}, Short: "Manage values that your workspaces get as variables and files",
-		Long: `Manage secrets: named values that all of your workspaces get as an environment variable, a file or both. Values cannot be read back.`,
+		Use: "secret", Aliases: []string{"secrets"},
+		Short: "Manage values that your workspaces get as variables and files",
+		Long:  `Manage secrets: named values that all of your workspaces get as an environment variable, a file or both. Values cannot be read back.`,
 		Example: `  printf %s "$TOKEN" | coder secret create npm --env NPM_TOKEN --file "~/.npm-token"
   coder secret list
   coder secret delete npm`,
@@ -39,7 +40,8 @@ type secretFlags struct {
 
 func (s *secretFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&s.value, "value", "", "value of the secret; prefer standard input, which your shell's history does not keep")
+	f.StringVar(&s.value, "value", "",
+		"value of the secret; prefer standard input, which your shell's history does not keep")
 	f.StringVar(&s.description, "description", "", "description of the secret")
 	f.StringVar(&s.env, "env", "", "environment variable that workspaces set to the value")
 	f.StringVar(&s.file, "file", "", "file that workspaces write the value to: ~/… or an absolute path below home")
@@ -104,7 +106,8 @@ func secretCreateCmd(g *global.Flags) *cobra.Command {
 				return exit.Try(fault.New(fault.Invalid, "the secret has no value"), `printf %%s "$VALUE" | coder secret create %s`, shell.Word(args[0]))
 			}
 			made, err := client.CreateUserSecret(cmd.Context(), sdk.Me, sdk.CreateUserSecretRequest{
-				Name: args[0], Value: *value, Description: s.description, EnvName: s.env, FilePath: s.file, Enabled: &s.enabled,
+				Name: args[0], Value: *value, Description: s.description, EnvName: s.env, FilePath: s.file,
+				Enabled: &s.enabled,
 			})
 			if err != nil {
 				return err

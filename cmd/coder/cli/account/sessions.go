@@ -79,7 +79,8 @@ func sessionsRevokeCmd(g *global.Flags) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 == (all || others) || all && others {
-				return exit.Try(fault.New(fault.Invalid, "name one session, or use --all or --others"), "coder sessions list")
+				return exit.Try(fault.New(fault.Invalid, "name one session, or use --all or --others"),
+					"coder sessions list")
 			}
 			client, err := g.Client(cmd.Context())
 			if err != nil {

@@ -89,7 +89,8 @@ The key signs in at the server. --region also allows it at the SSH gateway of a 
 		},
 	}
 	cmd.Flags().StringVarP(&name, "name", "n", "", "name of the key (default its comment)")
-	cmd.Flags().StringVar(&lifetime, "lifetime", "", "lifetime of the key, such as 90d or 12h (default the longest that the server allows, which may be unlimited)")
+	cmd.Flags().StringVar(&lifetime, "lifetime", "",
+		"lifetime of the key, such as 90d or 12h (default the longest that the server allows, which may be unlimited)")
 	cmd.Flags().StringSliceVar(&regions, "region", nil, `name of a region at which the key may sign in, too; "none" for none (default what the server sets for new keys, which is none unless it does)`)
 	return cmd
 }
@@ -112,7 +113,8 @@ func where(k sdk.UserSSHKey) string {
 
 func sshKeyRegionsCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "regions {NAME|FINGERPRINT} {REGION...|none}", Short: "Set the regions at which a public SSH key may sign in",
+		Use:   "regions {NAME|FINGERPRINT} {REGION...|none}",
+		Short: "Set the regions at which a public SSH key may sign in",
 		Long: `Set the regions at whose SSH gateways a key of yours may sign in, in place of those before; "none" for none. The server always accepts it.
 
 A region cannot prove to the server that you came. For this key the server believes it: a region in the wrong hands could connect to your workspaces as
@@ -130,7 +132,9 @@ you, with no other rights. "coder wsproxy ls" lists regions for administrators; 
 			if err != nil {
 				return err
 			}
-			changed, err := client.UpdateUserSSHKey(cmd.Context(), sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{Regions: named(args[1:])})
+			changed, err := client.UpdateUserSSHKey(cmd.Context(), sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{
+				Regions: named(args[1:]),
+			})
 			if err != nil {
 				return err
 			}
@@ -153,13 +157,16 @@ func findSSHKey(ctx context.Context, client *sdk.Client, user, reference string)
 		}
 	}
 	hint := listKeysOf(user)
-	return sdk.UserSSHKey{}, exit.Try(fault.New(fault.NotFound, "there is no SSH key with the name or fingerprint %q", reference), "%s", hint)
+	return sdk.UserSSHKey{}, exit.Try(fault.New(fault.NotFound, "there is no SSH key with the name or fingerprint %q",
+		reference), "%s", hint)
 }
 
-// checkSSHKeyFlags checks the flags of a new key. An empty lifetime is refused: a script with an unset variable must not add a key that never ends.
+// checkSSHKeyFlags checks the flags of a new key. An empty lifetime is refused: a script with an unset variable must
+// not add a key that never ends.
 func checkSSHKeyFlags(cmd *cobra.Command, name, lifetime string, d *time.Duration) (err error) {
 	if cmd.Flags().Changed("lifetime") && lifetime == "" {
-		return exit.Try(fault.New(fault.Invalid, "--lifetime is empty, and would not limit the key"), "Name a duration such as 90d, or leave out --lifetime")
+		return exit.Try(fault.New(fault.Invalid, "--lifetime is empty, and would not limit the key"),
+			"Name a duration such as 90d, or leave out --lifetime")
 	}
 	if problem := sshkey.CheckName(name); cmd.Flags().Changed("name") && problem != "" {
 		return exit.Try(fault.New(fault.Invalid, "--name %s", problem), "Choose a name such as laptop")
@@ -176,7 +183,8 @@ func lasts(k sdk.UserSSHKey) string {
 	return "It expires at " + k.ExpiresAt.Local().Format("2006-01-02 15:04") + "."
 }
 
-// readPublicKey returns the text of the named file, of standard input for "-", or else of the user's only public key; file is "-" or its path.
+// readPublicKey returns the text of the named file, of standard input for "-", or else of the user's only public key;
+// file is "-" or its path.
 func readPublicKey(g *global.Flags, args []string) (file, text string, err error) {
 	if len(args) == 1 && args[0] == "-" {
 		data, err := io.ReadAll(io.LimitReader(g.Streams().In, maxKeyFile))
@@ -193,7 +201,8 @@ func readPublicKey(g *global.Flags, args []string) (file, text string, err error
 	data, err := readStart(file)
 	if err != nil {
 		// The error does not repeat the path: it may be a key that was given instead of a file.
-		return "", "", exit.Try(fault.New(fault.Invalid, "cannot read the file of the public key: %w", cause(err)), "ls ~/.ssh/*.pub")
+		return "", "", exit.Try(fault.New(fault.Invalid, "cannot read the file of the public key: %w", cause(err)),
+			"ls ~/.ssh/*.pub")
 	}
 	return file, string(data), nil
 }
@@ -219,12 +228,13 @@ func cause(err error) error {
 // usualKeys are the names under which ssh-keygen stores public keys.
 var usualKeys = []string{"id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub", "id_ed25519_sk.pub", "id_ecdsa_sk.pub"}
 
-// onlyPublicKey returns the public key in ~/.ssh with a usual name, if there is exactly one. hint is a command that makes one, and verb takes
-// one of several.
+// onlyPublicKey returns the public key in ~/.ssh with a usual name, if there is exactly one. hint is a command that
+// makes one, and verb takes one of several.
 func onlyPublicKey(hint, verb string) (string, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", exit.Try(fault.New(fault.Invalid, "cannot find your home folder: %w", err), "Name the file of the public key")
+		return "", exit.Try(fault.New(fault.Invalid, "cannot find your home folder: %w", err),
+			"Name the file of the public key")
 	}
 	var found []string
 	for _, name := range usualKeys {
@@ -235,15 +245,17 @@ func onlyPublicKey(hint, verb string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", exit.Try(fault.New(fault.Invalid, "there is no public key with a usual name in %s", filepath.Join(home, ".ssh")), "%s", hint)
+		return "", exit.Try(fault.New(fault.Invalid, "there is no public key with a usual name in %s",
+			filepath.Join(home, ".ssh")), "%s", hint)
 	case 1:
 		return found[0], nil
 	}
-	return "", exit.Try(fault.New(fault.Invalid, "there are several public keys: %s", strings.Join(found, ", ")), "%s %s", verb, shell.Word(found[0]))
+	return "", exit.Try(fault.New(fault.Invalid, "there are several public keys: %s", strings.Join(found, ", ")),
+		"%s %s", verb, shell.Word(found[0]))
 }
 
-// checkedKey returns a key to send: a private key, and whatever else a user named by mistake, stays on this machine. command is what takes a
-// file.
+// checkedKey returns a key to send: a private key, and whatever else a user named by mistake, stays on this machine.
+// command is what takes a file.
 func checkedKey(file, text, command string) (string, error) {
 	_, err := sshkey.Parse(text)
 	refused := fault.As(err)

@@ -48,7 +48,9 @@ reaches only the named objects: workspace:ID, template:ID, or all of a type, suc
 			if err := cmp.Or(notEmpty(cmd, "scope", scopes), notEmpty(cmd, "allow", allow)); err != nil {
 				return err
 			}
-			key, err := client.CreateToken(cmd.Context(), user, sdk.CreateTokenRequest{TokenName: name, Lifetime: d, Scopes: scopes, AllowList: allow})
+			key, err := client.CreateToken(cmd.Context(), user, sdk.CreateTokenRequest{
+				TokenName: name, Lifetime: d, Scopes: scopes, AllowList: allow,
+			})
 			if err != nil {
 				return err
 			}
@@ -59,18 +61,23 @@ reaches only the named objects: workspace:ID, template:ID, or all of a type, suc
 	f := cmd.Flags()
 	f.StringVarP(&name, "name", "n", "", "name of the token")
 	f.StringVar(&lifetime, "lifetime", "", "lifetime of the token, such as 30d or 12h (default the server's)")
-	f.StringSliceVar(&scopes, "scope", nil, "what the token may do, such as workspace:read; may be repeated (default everything)")
-	f.StringSliceVar(&allow, "allow", nil, "object that the token reaches, such as workspace:ID; may be repeated (default all)")
-	f.StringVarP(&user, "user", "u", sdk.Me, "account of the token; for owners of the server, one that does not sign in, such as a service account")
+	f.StringSliceVar(&scopes, "scope", nil,
+		"what the token may do, such as workspace:read; may be repeated (default everything)")
+	f.StringSliceVar(&allow, "allow", nil,
+		"object that the token reaches, such as workspace:ID; may be repeated (default all)")
+	f.StringVarP(&user, "user", "u", sdk.Me,
+		"account of the token; for owners of the server, one that does not sign in, such as a service account")
 	return cmd
 }
 
-// notEmpty refuses a limit that is given but empty: a script with an unset variable must not get a token without limits.
+// notEmpty refuses a limit that is given but empty: a script with an unset variable must not get a token without
+// limits.
 func notEmpty(cmd *cobra.Command, flag string, values []string) error {
 	if !cmd.Flags().Changed(flag) || len(values) > 0 {
 		return nil
 	}
-	return exit.Try(fault.New(fault.Invalid, "--%s is empty, and would not limit the token", flag), "Name what the token may do, or leave out --%s", flag)
+	return exit.Try(fault.New(fault.Invalid, "--%s is empty, and would not limit the token", flag),
+		"Name what the token may do, or leave out --%s", flag)
 }
 
 // tokenList prints tokens.

@@ -26,7 +26,8 @@ import (
 
 func usersCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "users", Aliases: []string{"user"}, Short: "Manage users", Example: "  coder users create --username grace --email grace@example.com"}
-	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersExportCmd(g), usersShowCmd(g), oidcClaimsCmd(g), usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
+	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersExportCmd(g), usersShowCmd(g), oidcClaimsCmd(g),
+		usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
 		usersDeleteCmd(g), usersRolesCmd(g))
 	return cmd
 }
@@ -43,7 +44,8 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if noLogin {
 				if req.LoginType != "" && req.LoginType != sdk.LoginNone {
-					return fault.New(fault.Invalid, "--disable-login cannot be combined with --login-type %s", req.LoginType)
+					return fault.New(fault.Invalid, "--disable-login cannot be combined with --login-type %s",
+						req.LoginType)
 				}
 				req.LoginType = sdk.LoginNone
 			}
@@ -60,12 +62,14 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 				{&req.Email, "email", tty.Question{Text: "Email", Check: checkEmail}},
 				{&req.Password, "password", tty.Question{Text: "Password", Secret: true}},
 			} {
-				if *field.value != "" || field.flag == "password" && req.LoginType == sdk.LoginNone || field.flag != "username" && req.ServiceAccount {
+				if *field.value != "" || field.flag == "password" && req.LoginType == sdk.LoginNone ||
+					field.flag != "username" && req.ServiceAccount {
 					continue
 				}
 				*field.value, err = g.Streams().Ask(cmd.Context(), field.q)
 				if errors.Is(err, tty.ErrNotTerminal) {
-					return exit.Try(fault.New(fault.Invalid, "--%s is missing", field.flag), "%s --username NAME --email ADDRESS --password PASSWORD", cmd.CommandPath())
+					return exit.Try(fault.New(fault.Invalid, "--%s is missing", field.flag),
+						"%s --username NAME --email ADDRESS --password PASSWORD", cmd.CommandPath())
 				}
 				if err != nil {
 					return err
@@ -93,8 +97,10 @@ func usersCreateCmd(g *global.Flags) *cobra.Command {
 	f.StringVarP(&req.Email, "email", "e", "", "e-mail address")
 	f.StringVarP(&req.Name, "full-name", "n", "", "full name")
 	f.StringVarP(&req.Password, "password", "p", "", "password")
-	f.BoolVar(&req.ServiceAccount, "service-account", false, "create an account of a program, which acts with tokens and has neither email address nor password")
-	f.StringVar((*string)(&req.LoginType), "login-type", "", "how the user signs in: password, oidc, github, or none for users with tokens only (default password)")
+	f.BoolVar(&req.ServiceAccount, "service-account", false,
+		"create an account of a program, which acts with tokens and has neither email address nor password")
+	f.StringVar((*string)(&req.LoginType), "login-type", "",
+		"how the user signs in: password, oidc, github, or none for users with tokens only (default password)")
 	f.BoolVar(&noLogin, "disable-login", false, "older name of --login-type none")
 	f.Lookup("disable-login").Hidden = true
 	return cmd
@@ -112,8 +118,8 @@ var userColumns = []output.Column[sdk.User]{
 	output.Col("id", func(u sdk.User) string { return u.ID.String() }),
 }
 
-// userJSON is a user with the names of their organizations, which Coder's command line shows too. A user who has never been seen has a zero
-// time.
+// userJSON is a user with the names of their organizations, which Coder's command line shows too. A user who has never
+// been seen has a zero time.
 type userJSON struct {
 	sdk.User
 	LastSeenAt    time.Time `json:"last_seen_at"`
@@ -150,7 +156,9 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 			if cmd.Flags().Changed("github-user-id") {
 				search = strings.TrimSpace(fmt.Sprintf("%s github_com_user_id:%d", search, github))
 			}
-			users, err := listUsers(cmd.Context(), client, sdk.UsersQuery{Q: search, Sort: sdk.UserOrder(sort)}, math.MaxInt)
+			users, err := listUsers(cmd.Context(), client, sdk.UsersQuery{
+				Q: search, Sort: sdk.UserOrder(sort),
+			}, math.MaxInt)
 			if err != nil {
 				return err
 			}
@@ -158,7 +166,8 @@ func usersListCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	out.Flags(cmd)
-	cmd.Flags().StringVar(&search, "search", "", "filter, such as status:active, role:auditor, login_type:oidc or organization:east")
+	cmd.Flags().StringVar(&search, "search", "",
+		"filter, such as status:active, role:auditor, login_type:oidc or organization:east")
 	cmd.Flags().StringVar(&sort, "sort", "", "order: username, seen or created (default: username)")
 	cmd.Flags().Int64Var(&github, "github-user-id", 0, "show only the user with this id at github.com")
 	return cmd
@@ -266,8 +275,10 @@ func usersStatusCmd(g *global.Flags, verb string) *cobra.Command {
 	var yes bool
 	out := output.List[sdk.User]{Format: "table", Columns: userColumns, Initial: []string{"username", "email", "created at", "status"}}
 	cmd := &cobra.Command{
-		Use:     verb + " USER",
-		Short:   map[string]string{"suspend": "Suspend a user without deleting anything", "activate": "Reactivate a suspended user"}[verb],
+		Use: verb + " USER",
+		Short: map[string]string{
+			"suspend": "Suspend a user without deleting anything", "activate": "Reactivate a suspended user",
+		}[verb],
 		Example: "  coder users " + verb + " grace",
 		Args:    flags.Argument("user"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -347,7 +358,8 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			if !cmd.Flags().Changed("roles") {
-				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin", cmd.CommandPath(), shell.Word(args[0]))
+				return exit.Try(fault.New(fault.Invalid, "--roles is missing"), "%s %s --roles template-admin",
+					cmd.CommandPath(), shell.Word(args[0]))
 			}
 			// Every user is a "member": it is not a role to assign.
 			roles = slices.DeleteFunc(roles, func(r string) bool { return r == "member" || r == "" })
@@ -365,7 +377,8 @@ func usersRolesCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&roles, "roles", nil, "roles separated by commas: owner, user-admin, template-admin, auditor; empty for none")
+	cmd.Flags().StringSliceVar(&roles, "roles", nil,
+		"roles separated by commas: owner, user-admin, template-admin, auditor; empty for none")
 	flags.Yes(cmd, &yes)
 	return cmd
 }

@@ -20,15 +20,18 @@ import (
 
 func webhooksCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "webhooks", Aliases: []string{"webhook"}, Short: "Send events of workspaces, builds, agents, users and templates to other services",
-		Long: `Send events of workspaces, builds, agents, users and templates to other services, as signed HTTP requests. Requires the role Owner.`,
+		Use: "webhooks", Aliases: []string{"webhook"},
+		Short: "Send events of workspaces, builds, agents, users and templates to other services",
+		Long:  `Send events of workspaces, builds, agents, users and templates to other services, as signed HTTP requests. Requires the role Owner.`,
 		Example: `  coder webhooks add ci https://ci.example.com/coder --event build.failed
   coder webhooks test ci
   coder webhooks deliveries ci
   coder webhooks replay ci --since 2h`,
 	}
-	cmd.AddCommand(webhookAddCmd(g), webhookListCmd(g), webhookRemoveCmd(g), webhookDeliveriesCmd(g), webhookReplayCmd(g), webhookTestCmd(g),
-		webhookSwitchCmd(g, "enable", "Enable a webhook that was disabled", true), webhookSwitchCmd(g, "disable", "Disable a webhook", false))
+	cmd.AddCommand(webhookAddCmd(g), webhookListCmd(g), webhookRemoveCmd(g), webhookDeliveriesCmd(g),
+		webhookReplayCmd(g), webhookTestCmd(g),
+		webhookSwitchCmd(g, "enable", "Enable a webhook that was disabled", true), webhookSwitchCmd(g, "disable",
+			"Disable a webhook", false))
 	return cmd
 }
 
@@ -51,13 +54,15 @@ Webhooks scheme, for which libraries exist. Slack and Teams need --format instea
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "Added the webhook %s. Its signing secret is not shown again:\n", made.Webhook.Name)
+			fmt.Fprintf(g.Streams().Err, "Added the webhook %s. Its signing secret is not shown again:\n",
+				made.Webhook.Name)
 			_, err = fmt.Fprintln(g.Streams().Out, made.Secret)
 			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar((*[]string)(&req.Events), "event", nil, "type of events to send, such as build.failed, or build.* for all of a kind; can be repeated (default all)")
+	f.StringSliceVar((*[]string)(&req.Events), "event", nil,
+		"type of events to send, such as build.failed, or build.* for all of a kind; can be repeated (default all)")
 	f.StringVar(&req.Format, "format", sdk.WebhookStandard, "what to send: standard, slack or teams")
 	return cmd
 }
@@ -169,7 +174,8 @@ func webhookDeliveriesCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "limit", "n", 25, "number of deliveries, at most 100")
-	cmd.Flags().Int64Var(&before, "before", 0, "list what was sent before the delivery with this id (default the newest)")
+	cmd.Flags().Int64Var(&before, "before", 0,
+		"list what was sent before the delivery with this id (default the newest)")
 	out.Flags(cmd)
 	return cmd
 }
@@ -189,7 +195,8 @@ what it has already processed. Events are kept for 7 days.`,
 			var err error
 			if len(args) == 2 {
 				if req.Delivery, err = strconv.ParseInt(args[1], 10, 64); err != nil || req.Delivery < 1 {
-					return exit.Try(fault.New(fault.Invalid, "%q is not the id of a delivery", args[1]), "coder webhooks deliveries NAME")
+					return exit.Try(fault.New(fault.Invalid, "%q is not the id of a delivery", args[1]),
+						"coder webhooks deliveries NAME")
 				}
 			}
 			if (req.Delivery > 0) == (since != "") {
@@ -228,7 +235,8 @@ func pastTime(flag, text string) (*time.Time, error) {
 	}
 	ago, err := flags.ParseDuration(text)
 	if err != nil || ago < 0 {
-		return nil, exit.Try(fault.New(fault.Invalid, "%s %q is neither a time nor how long ago it was", flag, text), "Give a time such as 2h, or 2030-01-01T08:00:00Z")
+		return nil, exit.Try(fault.New(fault.Invalid, "%s %q is neither a time nor how long ago it was", flag, text),
+			"Give a time such as 2h, or 2030-01-01T08:00:00Z")
 	}
 	return new(time.Now().Add(-ago)), nil
 }
@@ -264,7 +272,9 @@ func webhookSwitchCmd(g *global.Flags, use, short string, enabled bool) *cobra.C
 			if err != nil {
 				return err
 			}
-			if _, err := client.UpdateWebhook(cmd.Context(), hook.ID, sdk.UpdateWebhookRequest{Enabled: &enabled}); err != nil {
+			if _, err := client.UpdateWebhook(cmd.Context(), hook.ID, sdk.UpdateWebhookRequest{
+				Enabled: &enabled,
+			}); err != nil {
 				return err
 			}
 			fmt.Fprintf(g.Streams().Err, "The webhook %s is %sd.\n", hook.Name, use)
@@ -285,7 +295,8 @@ func findWebhook(g *global.Flags, cmd *cobra.Command, name string) (*sdk.Client,
 	}
 	i := slices.IndexFunc(list, func(w sdk.Webhook) bool { return strings.EqualFold(w.Name, name) })
 	if i < 0 {
-		return nil, sdk.Webhook{}, exit.Try(fault.New(fault.NotFound, "there is no webhook with the name %q", name), "coder webhooks list")
+		return nil, sdk.Webhook{}, exit.Try(fault.New(fault.NotFound, "there is no webhook with the name %q", name),
+			"coder webhooks list")
 	}
 	return client, list[i], nil
 }

@@ -57,8 +57,9 @@ func whoamiCmd(g *global.Flags) *cobra.Command {
 				return err
 			}
 			me := session{
-				URL: client.URL().String(), Username: user.Username, UserID: user.ID, ID: user.ID, Organizations: user.OrganizationIDs,
-				Roles: map[string][]string{}, SiteRoles: user.Roles,
+				URL: client.URL().String(), Username: user.Username, UserID: user.ID, ID: user.ID,
+				Organizations: user.OrganizationIDs,
+				Roles:         map[string][]string{}, SiteRoles: user.Roles,
 			}
 			if out.Format == "json" {
 				roles, err := client.UserRoles(cmd.Context(), sdk.Me)

@@ -71,7 +71,8 @@ CODER_PROXY_SESSION_TOKEN=… coder wsproxy server --primary-access-url URL --ac
 }
 
 func printToken(g *global.Flags, made sdk.WorkspaceProxyResponse) error {
-	fmt.Fprintf(g.Streams().Err, "This is the token of the region proxy %s. It will not be shown again:\n", made.Proxy.Name)
+	fmt.Fprintf(g.Streams().Err, "This is the token of the region proxy %s. It will not be shown again:\n",
+		made.Proxy.Name)
 	_, err := fmt.Fprintln(g.Streams().Out, made.Token)
 	return err
 }
@@ -152,7 +153,9 @@ func wsproxyTokenCmd(g *global.Flags) *cobra.Command {
 			if err := g.Confirm(cmd, yes, "Replace the token of "+args[0]+" and disconnect it?", false); err != nil {
 				return err
 			}
-			made, err := client.PatchWorkspaceProxy(cmd.Context(), args[0], sdk.PatchWorkspaceProxyRequest{RegenerateToken: true})
+			made, err := client.PatchWorkspaceProxy(cmd.Context(), args[0], sdk.PatchWorkspaceProxyRequest{
+				RegenerateToken: true,
+			})
 			if err != nil {
 				return exit.Try(err, tryProxies)
 			}

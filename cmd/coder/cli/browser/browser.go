@@ -8,9 +8,9 @@ import (
 	"runtime"
 )
 
-// Open opens a page in the user's browser, or an address in the program that is registered for its scheme. It reports whether the desktop's program for that was started. It does not
-// wait: some of these programs run as long as the browser. On a machine without a desktop it does nothing: a browser on a text
-// terminal would take the terminal away.
+// Open opens a page in the user's browser, or an address in the program that is registered for its scheme. It reports
+// whether the desktop's program for that was started. It does not wait: some of these programs run as long as the
+// browser. On a machine without a desktop it does nothing: a browser on a text terminal would take the terminal away.
 func Open(ctx context.Context, page string) bool {
 	ctx = context.WithoutCancel(ctx) // the browser outlives the command
 	var cmd *exec.Cmd

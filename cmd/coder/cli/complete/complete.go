@@ -1,12 +1,13 @@
-// Package complete answers a shell that asks, on Tab, for the rest of a word: the names of workspaces, templates, users, groups and
-// organizations, of presets and parameters. Commands need not know it. Install reads what an argument is from a command's usage line, such as
-// WORKSPACE, and what a flag takes from its name.
+// Package complete answers a shell that asks, on Tab, for the rest of a word: the names of workspaces, templates,
+// users, groups and organizations, of presets and parameters. Commands need not know it. Install reads what an argument
+// is from a command's usage line, such as WORKSPACE, and what a flag takes from its name.
 //
-// A user waits for Tab, so the server has 300 ms. What it answers is kept in the configuration folder: for ten seconds, in which the next Tab
-// asks nothing, and for a day, in case the server is slow or away. A failure completes nothing and says nothing.
+// A user waits for Tab, so the server has 300 ms. What it answers is kept in the configuration folder: for ten seconds,
+// in which the next Tab asks nothing, and for a day, in case the server is slow or away. A failure completes nothing
+// and says nothing.
 //
-// A word that a shell would not read as it is, such as a name with a semicolon, is never offered: the server could otherwise write commands
-// onto the user's line. It must not know the mesh: a Tab starts none.
+// A word that a shell would not read as it is, such as a name with a semicolon, is never offered: the server could
+// otherwise write commands onto the user's line. It must not know the mesh: a Tab starts none.
 package complete
 
 import (
@@ -34,7 +35,8 @@ const (
 	stale = 24 * time.Hour
 )
 
-// maxLists bounds the file in the configuration folder: each is a question of a user, such as which workspaces of ada begin with "d".
+// maxLists bounds the file in the configuration folder: each is a question of a user, such as which workspaces of ada
+// begin with "d".
 const maxLists = 32
 
 // question is what a shell asks: the words that can stand in one place of a command line.
@@ -63,7 +65,8 @@ var values = map[string]source{
 	"copy-parameters-from": workspaces,
 }
 
-// Install makes every command below root complete its arguments and flags. It must be called when all commands are there.
+// Install makes every command below root complete its arguments and flags. It must be called when all commands are
+// there.
 func Install(root *cobra.Command, g *global.Flags) {
 	for _, cmd := range root.Commands() {
 		Install(cmd, g)

@@ -1,4 +1,5 @@
-// Package config provides the configuration folder: the stored session and files beside it, each written atomically. It knows no server.
+// Package config provides the configuration folder: the stored session and files beside it, each written atomically. It
+// knows no server.
 package config
 
 import (

@@ -70,17 +70,23 @@ this program: copy it, and the file coder_gateway_hosts beside it, to any machin
 	f := cmd.Flags()
 	f.StringVar(&opts.file, "ssh-config-file", filepath.Join("~", ".ssh", "config"), "OpenSSH's configuration file")
 	f.BoolVarP(&opts.dryRun, "dry-run", "n", false, "show the changes without making them")
-	f.StringArrayVarP(&opts.options, "ssh-option", "o", nil, "additional OpenSSH option Key=value for workspaces; may be repeated")
+	f.StringArrayVarP(&opts.options, "ssh-option", "o", nil,
+		"additional OpenSSH option Key=value for workspaces; may be repeated")
 	f.StringVar(&opts.suffix, "hostname-suffix", "", "suffix of workspaces' host names (default the server's)")
 	f.StringVar(&opts.prefix, "ssh-host-prefix", "", "prefix of workspaces' host names (default the server's)")
-	f.StringVar(&opts.binary, "coder-binary-path", "", "path of this program in the configuration (default the path it runs from)")
+	f.StringVar(&opts.binary, "coder-binary-path", "",
+		"path of this program in the configuration (default the path it runs from)")
 	f.StringVar(&opts.wait, "wait", "auto", "wait for startup scripts in sessions: yes, no or auto")
 	f.BoolVar(&opts.noWildcard, "no-wildcard", false, "list each of your workspaces instead of using a pattern")
 	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace when ssh connects to it")
-	f.BoolVar(&opts.unixPaths, "force-unix-filepaths", false, "write paths with slashes on Windows, for the ssh of Git and Cygwin")
-	f.BoolVar(&opts.noProxy, "skip-proxy-command", false, "leave ProxyCommand out, for a configuration that sets its own")
-	f.BoolVar(&opts.gateway, "gateway", false, "list workspaces with the address of the server's SSH gateway, for machines without this program")
-	f.BoolVar(&opts.previous, "use-previous-options", false, "use the options of the section in the file, except those given now")
+	f.BoolVar(&opts.unixPaths, "force-unix-filepaths", false,
+		"write paths with slashes on Windows, for the ssh of Git and Cygwin")
+	f.BoolVar(&opts.noProxy, "skip-proxy-command", false,
+		"leave ProxyCommand out, for a configuration that sets its own")
+	f.BoolVar(&opts.gateway, "gateway", false,
+		"list workspaces with the address of the server's SSH gateway, for machines without this program")
+	f.BoolVar(&opts.previous, "use-previous-options", false,
+		"use the options of the section in the file, except those given now")
 	flags.SetEnv(f.Lookup("use-previous-options"), "CODER_SSH_USE_PREVIOUS_OPTIONS")
 	flags.SetEnv(f.Lookup("ssh-config-file"), "CODER_SSH_CONFIG_FILE")
 	flags.SetEnv(f.Lookup("ssh-option"), "CODER_SSH_CONFIG_OPTS")
@@ -100,7 +106,8 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	}
 	if opts.previous {
 		if err := restoreFlags(cmd.Flags(), string(before)); err != nil {
-			return exit.Try(fault.New(fault.Invalid, "the options in %s cannot be used: %w", path, err), "%s without --use-previous-options", cmd.CommandPath())
+			return exit.Try(fault.New(fault.Invalid, "the options in %s cannot be used: %w", path, err),
+				"%s without --use-previous-options", cmd.CommandPath())
 		}
 	}
 	if opts.wait != "yes" && opts.wait != "no" && opts.wait != "auto" {
@@ -123,7 +130,8 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 	}
 	after, err := replaceSection(string(before), record+section)
 	if err != nil {
-		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err), "Remove the marked lines by hand.")
+		return exit.Try(fault.New(fault.Invalid, "%s cannot be edited: %w", path, err),
+			"Remove the marked lines by hand.")
 	}
 	if !opts.dryRun {
 		if err := opts.authority.write(); err != nil {
@@ -170,7 +178,9 @@ func runConfigSSH(g *global.Flags, cmd *cobra.Command, opts *configSSHOptions) e
 func (opts *configSSHOptions) example() string { return cmp.Or(opts.first, opts.prefix+"WORKSPACE") }
 
 // sshSection returns the section's lines for a file, without markers. It sets the options that the server decides.
-func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *configSSHOptions, file string) (string, error) {
+func sshSection(
+	ctx context.Context, g *global.Flags, client *sdk.Client, opts *configSSHOptions, file string,
+) (string, error) {
 	server, err := client.SSHConfig(ctx)
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		return "", err
@@ -232,8 +242,8 @@ func sshSection(ctx context.Context, g *global.Flags, client *sdk.Client, opts *
 	return renderSection(opts.prefix, opts.suffix, names, opts.noWildcard, options, proxy), nil
 }
 
-// renderSection returns the section of host blocks. With listed, it lists names instead of using a pattern. An empty proxy leaves
-// ProxyCommand out.
+// renderSection returns the section of host blocks. With listed, it lists names instead of using a pattern. An empty
+// proxy leaves ProxyCommand out.
 func renderSection(prefix, suffix string, names []string, listed bool, options []string, proxy string) string {
 	var b strings.Builder
 	block := func(host func(string) string, flag, value string) {
@@ -265,12 +275,13 @@ func renderSection(prefix, suffix string, names []string, listed bool, options [
 	return b.String()
 }
 
-// ciphers puts AES-GCM first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is written out because older releases
-// cannot put one cipher before their defaults.
+// ciphers puts AES-GCM first: OpenSSH prefers slower ciphers if the processor has instructions for AES. The list is
+// written out because older releases cannot put one cipher before their defaults.
 const ciphers = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr"
 
-// sshDefaults returns the options of every workspace's block. The ProxyCommand maintains the file of known hosts, so the check needs no
-// user. Its lines count for a jump through the SSH gateway, too, for which the file of the authority has the server's.
+// sshDefaults returns the options of every workspace's block. The ProxyCommand maintains the file of known hosts, so
+// the check needs no user. Its lines count for a jump through the SSH gateway, too, for which the file of the authority
+// has the server's.
 func sshDefaults(knownHosts string, ca authority) []string {
 	known := "UserKnownHostsFile " + quoteConfig(knownHosts)
 	if ca.text != "" {
@@ -284,7 +295,8 @@ func quoteConfig(path string) string {
 	return `"` + strings.NewReplacer("%", "%%", `"`, `\"`).Replace(filepath.ToSlash(path)) + `"`
 }
 
-// sshOptionLines merges the defaults, the server's and the user's options. A later one replaces an earlier one of the same name.
+// sshOptionLines merges the defaults, the server's and the user's options. A later one replaces an earlier one of the
+// same name.
 func sshOptionLines(defaults []string, server map[string]string, own []string) ([]string, error) {
 	type option struct{ key, value string }
 	var all []option

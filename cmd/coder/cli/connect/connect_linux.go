@@ -20,7 +20,8 @@ func runConnectUp(ctx context.Context, g *global.Flags, opts connectOptions) err
 		return serveConnect(ctx, g)
 	}
 	if os.Geteuid() != 0 {
-		return exit.Try(fault.New(fault.Forbidden, "coder connect up needs root, to create a network device"), "sudo coder connect up")
+		return exit.Try(fault.New(fault.Forbidden, "coder connect up needs root, to create a network device"),
+			"sudo coder connect up")
 	}
 	owner, err := laptop.UserFor(opts.user)
 	if err != nil {
@@ -35,7 +36,8 @@ func runConnectUp(ctx context.Context, g *global.Flags, opts connectOptions) err
 			return err
 		}
 		warnOfOverlaps(g, st.Setup)
-		fmt.Fprintf(g.Streams().Out, "Connected. Programs of %s reach workspaces by name: ssh dev.coder\n", owner.Username)
+		fmt.Fprintf(g.Streams().Out, "Connected. Programs of %s reach workspaces by name: ssh dev.coder\n",
+			owner.Username)
 		return nil
 	}
 	keep := laptop.KeepOptions{Dir: opts.dir, User: owner, Args: os.Args[1:], Logger: g.Logger()}
@@ -57,7 +59,8 @@ func serveConnect(ctx context.Context, g *global.Flags) error {
 		return err
 	}
 	mesh := meshclient.Start(meshclient.Options{
-		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(), RelayOnly: g.RelayOnly, Logger: g.Logger(),
+		URL: client.URL(), Header: client.Header(), HTTPClient: client.HTTP(), TLS: client.TLS(),
+		RelayOnly: g.RelayOnly, Logger: g.Logger(),
 	})
 	defer mesh.Close()
 	return laptop.Serve(ctx, laptop.ServeOptions{
@@ -72,7 +75,8 @@ func serveConnect(ctx context.Context, g *global.Flags) error {
 
 func warnOfOverlaps(g *global.Flags, setup laptop.Setup) {
 	for _, route := range setup.Overlaps {
-		fmt.Fprintf(g.Streams().Err, "Another route leads to some of the mesh's addresses: %s. Workspaces come first.\n", route)
+		fmt.Fprintf(g.Streams().Err,
+			"Another route leads to some of the mesh's addresses: %s. Workspaces come first.\n", route)
 	}
 }
 
@@ -89,7 +93,8 @@ func runConnectDown(ctx context.Context, g *global.Flags, opts connectOptions) e
 		return explainDown(err)
 	}
 	if os.Geteuid() != 0 {
-		killed := fault.New(fault.Forbidden, "coder connect was killed and has left changes behind, which only root can take back")
+		killed := fault.New(fault.Forbidden,
+			"coder connect was killed and has left changes behind, which only root can take back")
 		return exit.Try(killed, "sudo coder connect down")
 	}
 	if err := laptop.Restore(ctx, opts.dir); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// fileGatewayHosts is the known_hosts file by which OpenSSH knows the SSH gateway. It is beside OpenSSH's configuration, so that both can be copied to
-// a machine without this program.
+// fileGatewayHosts is the known_hosts file by which OpenSSH knows the SSH gateway. It is beside OpenSSH's
+// configuration, so that both can be copied to a machine without this program.
 const fileGatewayHosts = "coder_gateway_hosts"
 
 // ofProgram are the flags that say how OpenSSH runs this program, which --gateway does not need.
@@ -30,15 +30,18 @@ var ofProgram = []string{"coder-binary-path", "wait", "no-wildcard", "disable-au
 func (opts *configSSHOptions) checkGateway(f *pflag.FlagSet) error {
 	for _, name := range ofProgram {
 		if opts.gateway && f.Changed(name) {
-			return exit.Try(fault.New(fault.Invalid, "--gateway cannot be combined with --%s, which is about this program", name), "Leave one of them out.")
+			return exit.Try(fault.New(fault.Invalid,
+				"--gateway cannot be combined with --%s, which is about this program", name), "Leave one of them out.")
 		}
 	}
 	return nil
 }
 
-// gatewaySection returns the lines of the section with --gateway: an entry for each agent that the user may connect to, with everything that OpenSSH
-// must know. Patterns would not do, because the name of the workspace is the user name.
-func gatewaySection(ctx context.Context, client *sdk.Client, opts *configSSHOptions, file string, server map[string]string) (string, error) {
+// gatewaySection returns the lines of the section with --gateway: an entry for each agent that the user may connect to,
+// with everything that OpenSSH must know. Patterns would not do, because the name of the workspace is the user name.
+func gatewaySection(
+	ctx context.Context, client *sdk.Client, opts *configSSHOptions, file string, server map[string]string,
+) (string, error) {
 	gateway, err := client.SSHGateway(ctx)
 	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		return "", err
@@ -68,7 +71,8 @@ func gatewaySection(ctx context.Context, client *sdk.Client, opts *configSSHOpti
 		return "", err
 	}
 	if text == "" {
-		return "", fault.New(fault.Unavailable, "the server has no SSH host CA, by which OpenSSH would know the gateway")
+		return "", fault.New(fault.Unavailable,
+			"the server has no SSH host CA, by which OpenSSH would know the gateway")
 	}
 	opts.authority = authority{filepath.Join(filepath.Dir(file), fileGatewayHosts), text}
 	home, err := realPath("~")
@@ -76,7 +80,8 @@ func gatewaySection(ctx context.Context, client *sdk.Client, opts *configSSHOpti
 		return "", err
 	}
 	known := "UserKnownHostsFile " + quoteConfig(fromHome(home, opts.authority.path))
-	options, err := sshOptionLines([]string{"StrictHostKeyChecking yes", known, "LogLevel ERROR", ciphers}, server, opts.options)
+	options, err := sshOptionLines([]string{"StrictHostKeyChecking yes", known, "LogLevel ERROR", ciphers}, server,
+		opts.options)
 	if err != nil {
 		return "", err
 	}
@@ -90,15 +95,18 @@ type gatewayAddress struct {
 	known string
 }
 
-// gatewayName matches what can be the host of a gateway, besides an address: a server must not add words to OpenSSH's configuration.
+// gatewayName matches what can be the host of a gateway, besides an address: a server must not add words to OpenSSH's
+// configuration.
 var gatewayName = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
 func parseGateway(address string) (at gatewayAddress, err error) {
 	host, text, err := net.SplitHostPort(address)
 	port, parse := strconv.ParseUint(text, 10, 16)
 	ip, _ := netip.ParseAddr(host)
-	if err != nil || parse != nil || port == 0 || !gatewayName().MatchString(host) && (!ip.IsValid() || ip.Zone() != "") {
-		return at, fault.New(fault.Invalid, "the server says that its SSH gateway is at %q, which is no address", address)
+	if err != nil || parse != nil || port == 0 || !gatewayName().MatchString(host) &&
+		(!ip.IsValid() || ip.Zone() != "") {
+		return at, fault.New(fault.Invalid, "the server says that its SSH gateway is at %q, which is no address",
+			address)
 	}
 	at = gatewayAddress{host, uint16(port), host}
 	if port != 22 {
@@ -113,8 +121,8 @@ type gatewayHost struct {
 	user  string
 }
 
-// gatewayHosts returns the entries for a user's own workspaces, and for those that are shared with them. Workspaces with several agents have one for
-// each.
+// gatewayHosts returns the entries for a user's own workspaces, and for those that are shared with them. Workspaces
+// with several agents have one for each.
 func gatewayHosts(own, shared []sdk.Workspace, prefix, suffix string) ([]gatewayHost, error) {
 	var hosts []gatewayHost
 	for i, list := range [][]sdk.Workspace{own, shared} {
@@ -157,7 +165,8 @@ func renderGateway(at gatewayAddress, hosts []gatewayHost, options []string) str
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "Host %s\n\tHostName %s\n\tPort %d\n\tUser %s\n", strings.Join(h.names, " "), at.host, at.port, h.user)
+		fmt.Fprintf(&b, "Host %s\n\tHostName %s\n\tPort %d\n\tUser %s\n", strings.Join(h.names, " "), at.host, at.port,
+			h.user)
 		for _, line := range options {
 			b.WriteString("\t" + line + "\n")
 		}
@@ -165,7 +174,8 @@ func renderGateway(at gatewayAddress, hosts []gatewayHost, options []string) str
 	return b.String()
 }
 
-// fromHome writes a path in the user's home folder as one in any home folder, so that it also is right where the files are copied to.
+// fromHome writes a path in the user's home folder as one in any home folder, so that it also is right where the files
+// are copied to.
 func fromHome(home, file string) string {
 	rel, err := filepath.Rel(home, file)
 	if err != nil || !filepath.IsLocal(rel) {

@@ -43,8 +43,8 @@ func hostAuthority(ctx context.Context, client *sdk.Client, hosts string) (strin
 	return authorityLines(ca.KnownHosts, hosts)
 }
 
-// authorityLines returns the lines that make OpenSSH trust a server's CA for hosts. It refuses lines that vouch for more
-// than workspaces and single hosts, such as the gateway.
+// authorityLines returns the lines that make OpenSSH trust a server's CA for hosts. It refuses lines that vouch for
+// more than workspaces and single hosts, such as the gateway.
 func authorityLines(lines []string, trusted string) (string, error) {
 	if len(lines) > maxAuthorities {
 		return "", fault.New(fault.Invalid, "the server names %d SSH host CAs, more than are used", len(lines))

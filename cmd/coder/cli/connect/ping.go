@@ -78,7 +78,8 @@ func reachMeasured(ctx context.Context, g *global.Flags, text string) (*target.T
 	defer cancel()
 	t, err := target.Reach(wait, opts)
 	if err != nil && wait.Err() != nil && ctx.Err() == nil {
-		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name, introduceTimeout), "coder show %s", shell.Word(name.String()))
+		return nil, exit.Try(fault.New(fault.Unavailable, "the agent of %s could not be reached within %s", name,
+			introduceTimeout), "coder show %s", shell.Word(name.String()))
 	}
 	return t, err
 }
@@ -99,7 +100,8 @@ func findPinged(ctx context.Context, g *global.Flags, text string, provisioner b
 		switch code := fault.CodeOf(err); {
 		case err == nil:
 			return pinged{"workspace", t.Workspace.Name, t.Agent.ID, t.Client, t.Mesh, func(ctx context.Context) error {
-				return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "%s did not answer", t.Workspace.FullName()), "coder show %s", shell.Word(t.Workspace.FullName())))
+				return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "%s did not answer",
+					t.Workspace.FullName()), "coder show %s", shell.Word(t.Workspace.FullName())))
 			}}, nil
 		case code != fault.NotFound && code != fault.Invalid: // a provisioner's name need not look like a workspace's
 			return pinged{}, err
@@ -115,13 +117,16 @@ func findPinged(ctx context.Context, g *global.Flags, text string, provisioner b
 	}
 	p, found, err := reachProvisioner(ctx, g, text)
 	if err == nil && !found {
-		err = exit.Try(fault.New(fault.NotFound, "there is no provisioner %s, or you may not see it", text), "coder provisioner list")
+		err = exit.Try(fault.New(fault.NotFound, "there is no provisioner %s, or you may not see it", text),
+			"coder provisioner list")
 	}
 	return p, err
 }
 
 // findProvisioner returns a provisioner of one of the organizations that the user sees.
-func findProvisioner(ctx context.Context, client *sdk.Client, name string) (d sdk.ProvisionerDaemon, found bool, err error) {
+func findProvisioner(
+	ctx context.Context, client *sdk.Client, name string,
+) (d sdk.ProvisionerDaemon, found bool, err error) {
 	orgs, err := client.Organizations(ctx)
 	if err != nil {
 		return d, false, err
@@ -135,7 +140,8 @@ func findProvisioner(ctx context.Context, client *sdk.Client, name string) (d sd
 		switch {
 		case i < 0 || found && daemons[i].ID == d.ID: // built-in ones belong to all organizations
 		case found:
-			return d, true, exit.Try(fault.New(fault.Conflict, "several organizations have a provisioner %s", name), "Restart one of them with another --name.")
+			return d, true, exit.Try(fault.New(fault.Conflict, "several organizations have a provisioner %s", name),
+				"Restart one of them with another --name.")
 		default:
 			d, found = daemons[i], true
 		}
@@ -154,7 +160,8 @@ func reachProvisioner(ctx context.Context, g *global.Flags, name string) (p ping
 		return p, found, err
 	}
 	if d.Status == sdk.ProvisionerOffline {
-		return p, true, exit.Try(fault.New(fault.Unavailable, "the provisioner %s is offline, last seen %s", name, output.AgoPtr(d.LastSeenAt)), "coder provisioner list")
+		return p, true, exit.Try(fault.New(fault.Unavailable, "the provisioner %s is offline, last seen %s", name,
+			output.AgoPtr(d.LastSeenAt)), "coder provisioner list")
 	}
 	mesh := target.Join(opts)
 	wait, cancel := context.WithTimeout(ctx, introduceTimeout)
@@ -162,18 +169,21 @@ func reachProvisioner(ctx context.Context, g *global.Flags, name string) (p ping
 	if err := mesh.Introduce(wait, d.ID); err != nil {
 		mesh.Close()
 		if wait.Err() != nil && ctx.Err() == nil {
-			err = exit.Try(fault.New(fault.Unavailable, "the provisioner %s could not be reached within %s", name, introduceTimeout), "coder provisioner list")
+			err = exit.Try(fault.New(fault.Unavailable, "the provisioner %s could not be reached within %s", name,
+				introduceTimeout), "coder provisioner list")
 		}
 		return p, true, err
 	}
 	return pinged{"provisioner", name, d.ID, opts.Client, mesh, func(context.Context) error {
-		return exit.Try(fault.New(fault.Unavailable, "the provisioner %s did not answer", name), "coder provisioner list")
+		return exit.Try(fault.New(fault.Unavailable, "the provisioner %s did not answer", name),
+			"coder provisioner list")
 	}}, true, nil
 }
 
 func runPing(ctx context.Context, g *global.Flags, text string, opts pingOptions) error {
 	if opts.count < 0 || opts.timeout <= 0 || opts.wait < 0 {
-		return fault.New(fault.Invalid, "--num and --wait must not be negative, and --timeout must be greater than zero")
+		return fault.New(fault.Invalid,
+			"--num and --wait must not be negative, and --timeout must be greater than zero")
 	}
 	if opts.format != "table" && opts.format != "json" {
 		return output.BadFormat(opts.format, "table or json")
@@ -206,7 +216,8 @@ func runPing(ctx context.Context, g *global.Flags, text string, opts pingOptions
 			continue
 		}
 		got = append(got, pong)
-		fmt.Fprintf(progress, "%spong from %s %s in %s\n", opts.stamp(time.Now()), p.name, pathWords(pong), output.Latency(pong.Latency))
+		fmt.Fprintf(progress, "%spong from %s %s in %s\n", opts.stamp(time.Now()), p.name, pathWords(pong),
+			output.Latency(pong.Latency))
 	}
 	result := summarize(p, sent, got)
 	if sent > 0 {

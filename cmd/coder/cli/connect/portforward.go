@@ -45,7 +45,8 @@ The local ports stay open when the workspace stops; connections to them are refu
 	return cmd
 }
 
-// runPortForward serves until ctx ends, the workspace is deleted or the session is over. Its listeners survive a stop of the workspace.
+// runPortForward serves until ctx ends, the workspace is deleted or the session is over. Its listeners survive a stop
+// of the workspace.
 func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts portForwardOptions) error {
 	name, err := target.ParseName(workspace)
 	if err != nil {
@@ -76,7 +77,8 @@ func runPortForward(ctx context.Context, g *global.Flags, workspace string, opts
 	redial := target.NewRedialer(t)
 	var wg sync.WaitGroup
 	for i, f := range forwards {
-		fmt.Fprintf(g.Streams().Err, "Forwarding %s %s to port %d of %s\n", f.Network, f.Local, f.Remote, t.Workspace.FullName())
+		fmt.Fprintf(g.Streams().Err, "Forwarding %s %s to port %d of %s\n", f.Network, f.Local, f.Remote,
+			t.Workspace.FullName())
 		dial := func() (net.Conn, error) { return redial.Dial(ctx, f.Network, f.Remote) }
 		warn := func(err error) { fmt.Fprintf(g.Streams().Err, "port %d of the workspace: %v\n", f.Remote, err) }
 		switch l := listeners[i].(type) {

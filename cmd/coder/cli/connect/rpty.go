@@ -60,5 +60,6 @@ func runRpty(ctx context.Context, g *global.Flags, args []string, id string) err
 	defer t.Mesh.Close()
 	fmt.Fprintf(g.Streams().Err, "Terminal %s\n", req.ID)
 	over := &session.Session{Target: t, Streams: g.Streams(), Logger: g.Logger()}
-	return over.Attach(ctx, req, fmt.Sprintf("coder exp rpty %s --reconnect %s", shell.Word(args[0]), shell.Word(req.ID.String())))
+	return over.Attach(ctx, req,
+		fmt.Sprintf("coder exp rpty %s --reconnect %s", shell.Word(args[0]), shell.Word(req.ID.String())))
 }

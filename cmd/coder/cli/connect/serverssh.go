@@ -14,8 +14,8 @@ import (
 
 var hostName = lazyregexp.New(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
 
-// checkServer refuses what a server must not decide, as sshoffer says, except what the user's own flags replace: options, a prefix or a suffix,
-// which would lead connections to other hosts through this server.
+// checkServer refuses what a server must not decide, as sshoffer says, except what the user's own flags replace:
+// options, a prefix or a suffix, which would lead connections to other hosts through this server.
 func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
 	var own []string
 	for _, pair := range opts.options {
@@ -29,16 +29,19 @@ func checkServer(server sdk.SSHConfig, opts *configSSHOptions) error {
 			continue
 		}
 		if !sshoffer.Option(key, value) {
-			return exit.Try(fault.New(fault.Forbidden, "the server sets the SSH option %q to %q, which could do harm on this machine", key, value),
+			return exit.Try(fault.New(fault.Forbidden,
+				"the server sets the SSH option %q to %q, which could do harm on this machine", key, value),
 				"If you want the option, set it yourself: --ssh-option KEY=VALUE")
 		}
 	}
 	if opts.prefix == "" && server.HostnamePrefix != "" && !sshoffer.Prefix(server.HostnamePrefix) {
-		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that begin with %q, which may be others' hosts", server.HostnamePrefix),
+		return exit.Try(fault.New(fault.Forbidden,
+			"the server wants all hosts that begin with %q, which may be others' hosts", server.HostnamePrefix),
 			"Choose a prefix yourself: --ssh-host-prefix PREFIX")
 	}
 	if opts.suffix == "" && server.HostnameSuffix != "" && !sshoffer.Suffix(server.HostnameSuffix) {
-		return exit.Try(fault.New(fault.Forbidden, "the server wants all hosts that end with %q, which may be others' hosts", server.HostnameSuffix),
+		return exit.Try(fault.New(fault.Forbidden,
+			"the server wants all hosts that end with %q, which may be others' hosts", server.HostnameSuffix),
 			"Choose a suffix yourself: --hostname-suffix SUFFIX")
 	}
 	return nil

@@ -82,7 +82,9 @@ func runSpeedtest(ctx context.Context, g *global.Flags, text string, opts speedt
 	}
 	var intervals []speedInterval
 	var last speed.Result
-	result, err := speed.Run(ctx, conn, speed.Request{Direction: speed.Direction(opts.direction), Seconds: opts.duration.Seconds()}, func(r speed.Result) {
+	result, err := speed.Run(ctx, conn, speed.Request{
+		Direction: speed.Direction(opts.direction), Seconds: opts.duration.Seconds(),
+	}, func(r speed.Result) {
 		if r.Seconds-last.Seconds >= 1 {
 			intervals = append(intervals, interval(last, r))
 			last = r
@@ -128,13 +130,15 @@ func waitDirect(ctx context.Context, t *target.Target) error {
 	for {
 		pong, err := t.Mesh.Ping(ctx, t.Agent.ID)
 		if err != nil {
-			return exit.Try(fault.New(fault.Unavailable, "no direct path to %s was found: %w", t.Workspace.FullName(), err), "coder netcheck")
+			return exit.Try(fault.New(fault.Unavailable, "no direct path to %s was found: %w", t.Workspace.FullName(),
+				err), "coder netcheck")
 		}
 		if pong.Direct {
 			return nil
 		}
 		if !target.Sleep(ctx, 200*time.Millisecond) {
-			return exit.Try(fault.New(fault.Unavailable, "no direct path to %s was found", t.Workspace.FullName()), "coder netcheck")
+			return exit.Try(fault.New(fault.Unavailable, "no direct path to %s was found", t.Workspace.FullName()),
+				"coder netcheck")
 		}
 	}
 }

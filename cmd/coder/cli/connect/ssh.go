@@ -65,7 +65,9 @@ connection is lost or the agent restarts; the same name, here or on another comp
   coder ssh -A -R 8080:localhost:80 dev`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return &exit.Error{Code: exit.SSH, Err: exit.Try(fault.New(fault.Invalid, "name a workspace"), "coder ssh WORKSPACE")}
+				return &exit.Error{
+					Code: exit.SSH, Err: exit.Try(fault.New(fault.Invalid, "name a workspace"), "coder ssh WORKSPACE"),
+				}
 			}
 			return nil
 		},
@@ -79,20 +81,27 @@ connection is lost or the agent restarts; the same name, here or on another comp
 	f.BoolVar(&opts.noWait, "no-wait", false, "do not wait for the startup scripts; same as --wait=no")
 	f.BoolVar(&opts.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
 	f.BoolVarP(&opts.forwardAgent, "forward-agent", "A", false, "let the workspace use this machine's SSH agent")
-	f.BoolVarP(&opts.forwardGPG, "forward-gpg", "G", false, "explain how to let the workspace use this machine's GPG agent")
+	f.BoolVarP(&opts.forwardGPG, "forward-gpg", "G", false,
+		"explain how to let the workspace use this machine's GPG agent")
 	f.Lookup("forward-gpg").Hidden = true // scripts pass it
-	f.StringVar(&opts.identityAgent, "identity-agent", "", "socket of the SSH agent to forward (default $SSH_AUTH_SOCK)")
+	f.StringVar(&opts.identityAgent, "identity-agent", "",
+		"socket of the SSH agent to forward (default $SSH_AUTH_SOCK)")
 	f.StringArrayVarP(&opts.env, "env", "e", nil, "environment variable NAME=value for the session; may be repeated")
 	f.BoolVarP(&opts.tty, "tty", "t", false, "allocate a terminal for a command")
-	f.StringVar(&opts.reconnect, "reconnect", "", "name of a shell that outlives the connection, or the id of one of the dashboard's terminals")
-	f.StringArrayVarP(&opts.remoteForward, "remote-forward", "R", nil, "forward from the workspace to this machine, as [address:]port:host:port or socket:socket; may be repeated")
+	f.StringVar(&opts.reconnect, "reconnect", "",
+		"name of a shell that outlives the connection, or the id of one of the dashboard's terminals")
+	f.StringArrayVarP(&opts.remoteForward, "remote-forward", "R", nil,
+		"forward from the workspace to this machine, as [address:]port:host:port or socket:socket; may be repeated")
 	f.StringVarP(&opts.logDir, "log-dir", "l", "", "folder to write a log file to")
-	f.StringVar(&opts.knownHosts, "known-hosts", "", "known_hosts file to write this machine's host key to before OpenSSH reads it; requires --stdio")
+	f.StringVar(&opts.knownHosts, "known-hosts", "",
+		"known_hosts file to write this machine's host key to before OpenSSH reads it; requires --stdio")
 	f.StringVar(&opts.infoDir, "network-info-dir", "", "folder for a JSON file about the connection, for IDEs")
 	f.DurationVar(&opts.infoEvery, "network-info-interval", 5*time.Second, "interval between two writes of that file")
 	f.StringVar(&opts.usageApp, "usage-app", "", "program that uses the workspace, for its usage record: ssh, vscode, jetbrains, or disable to report nothing (default ssh)")
-	f.StringVar(&opts.hostSuffix, "hostname-suffix", "", "suffix to strip from the workspace's name, such as coder in dev.coder")
-	f.StringVar(&opts.hostPrefix, "ssh-host-prefix", "", "prefix to strip from the workspace's name, such as coder. in coder.dev")
+	f.StringVar(&opts.hostSuffix, "hostname-suffix", "",
+		"suffix to strip from the workspace's name, such as coder in dev.coder")
+	f.StringVar(&opts.hostPrefix, "ssh-host-prefix", "",
+		"prefix to strip from the workspace's name, such as coder. in coder.dev")
 	flags.SetEnv(f.Lookup("hostname-suffix"), "CODER_SSH_HOSTNAME_SUFFIX")
 	flags.SetEnv(f.Lookup("ssh-host-prefix"), "CODER_SSH_SSH_HOST_PREFIX")
 	return cmd
@@ -134,7 +143,8 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		if local, err = startBridge(g, opts, args[0]); err != nil {
 			return err
 		}
-		// After an error the pipe closes with the process: OpenSSH kills this program when it is closed, and the error must be printed first.
+		// After an error the pipe closes with the process: OpenSSH kills this program when it is closed, and the error
+		// must be printed first.
 		defer func() {
 			if err == nil {
 				local.Close()
@@ -158,8 +168,11 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		return err
 	}
 	if opts.reconnect != "" {
-		req := ptywire.Request{ID: session.TerminalID(t.Agent.ID, opts.reconnect), Command: strings.Join(command, " "), Early: true}
-		return over.Attach(ctx, req, fmt.Sprintf("coder ssh --reconnect %s %s", shell.Word(opts.reconnect), shell.Word(args[0])))
+		req := ptywire.Request{
+			ID: session.TerminalID(t.Agent.ID, opts.reconnect), Command: strings.Join(command, " "), Early: true,
+		}
+		return over.Attach(ctx, req,
+			fmt.Sprintf("coder ssh --reconnect %s %s", shell.Word(opts.reconnect), shell.Word(args[0])))
 	}
 	dial := func(ctx context.Context) (net.Conn, error) {
 		return t.Mesh.DialStream(ctx, t.Agent.ID, meshport.Session)
@@ -185,7 +198,8 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		return over.Stdio(ctx, local, conn, dial)
 	}
 	return over.Run(ctx, conn, command, session.Options{
-		Env: opts.env, TTY: opts.tty, ForwardAgent: opts.forwardAgent, IdentityAgent: opts.identityAgent, RemoteForward: opts.remoteForward, Redial: dial,
+		Env: opts.env, TTY: opts.tty, ForwardAgent: opts.forwardAgent, IdentityAgent: opts.identityAgent,
+		RemoteForward: opts.remoteForward, Redial: dial,
 	})
 }
 
@@ -229,7 +243,8 @@ func logToFile(g *global.Flags, dir string) (closer func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "cannot create the log folder: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("coder-ssh-%s-%d.log", time.Now().Format("20060102-150405"), os.Getpid())),
+	f, err := os.OpenFile(filepath.Join(dir,
+		fmt.Sprintf("coder-ssh-%s-%d.log", time.Now().Format("20060102-150405"), os.Getpid())),
 		os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "cannot create the log file: %w", err)
@@ -251,6 +266,7 @@ func startBridge(g *global.Flags, opts *sshOptions, host string) (*bridge.Bridge
 func targetOptions(ctx context.Context, g *global.Flags, name target.Name) (target.Options, error) {
 	client, err := g.Client(ctx)
 	return target.Options{
-		Client: client, Streams: g.Streams(), Logger: g.Logger(), RelayOnly: g.RelayOnly, Verbose: g.Verbose, Name: name,
+		Client: client, Streams: g.Streams(), Logger: g.Logger(), RelayOnly: g.RelayOnly, Verbose: g.Verbose,
+		Name: name,
 	}, err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// These lines mark our section of OpenSSH's configuration. Other programs of this family use the same markers, and our section replaces
-// theirs.
+// These lines mark our section of OpenSSH's configuration. Other programs of this family use the same markers, and our
+// section replaces theirs.
 const (
 	sectionStart = "# ------------START-CODER-----------"
 	sectionEnd   = "# ------------END-CODER------------"
@@ -22,7 +22,8 @@ const (
 	recordMark = "#   --"
 )
 
-// findSection returns where the marked section begins and ends in text, including its last newline. start is -1 without a section.
+// findSection returns where the marked section begins and ends in text, including its last newline. start is -1 without
+// a section.
 func findSection(text string) (start, end int, err error) {
 	start, end = -1, -1
 	offset := 0
@@ -97,7 +98,8 @@ func restoreFlags(f *pflag.FlagSet, text string) error {
 	return nil
 }
 
-// replaceSection replaces the section's body, or appends a section. An empty body removes the section. It leaves the rest of text alone.
+// replaceSection replaces the section's body, or appends a section. An empty body removes the section. It leaves the
+// rest of text alone.
 func replaceSection(text, body string) (string, error) {
 	start, end, err := findSection(text)
 	if err != nil {

@@ -39,14 +39,16 @@ func vscodeSSHCmd(g *global.Flags) *cobra.Command {
 	f.StringVar(&opts.urlFile, "url-file", "", "file with the server's URL")
 	f.StringVar(&opts.tokenFile, "session-token-file", "", "file with the session token")
 	f.StringVar(&opts.ssh.infoDir, "network-info-dir", "", "folder for a JSON file about the connection")
-	f.DurationVar(&opts.ssh.infoEvery, "network-info-interval", 5*time.Second, "interval between two writes of that file")
+	f.DurationVar(&opts.ssh.infoEvery, "network-info-interval", 5*time.Second,
+		"interval between two writes of that file")
 	f.StringVarP(&opts.ssh.logDir, "log-dir", "l", "", "folder to write a log file to")
 	f.StringVar(&opts.ssh.wait, "wait", "auto", "wait for the startup scripts: yes, no, or auto to follow the template")
 	f.BoolVar(&opts.ssh.noAutostart, "disable-autostart", false, "do not start a stopped workspace")
 	return cmd
 }
 
-// prepare reads the files, and returns the workspace that the host name means: coder-vscode[.server]--owner--workspace[--agent].
+// prepare reads the files, and returns the workspace that the host name means:
+// coder-vscode[.server]--owner--workspace[--agent].
 func (opts *vscodeSSHOptions) prepare(g *global.Flags, host string) (string, error) {
 	for flag, from := range map[string]struct {
 		file string

@@ -24,7 +24,8 @@ type finding struct {
 	Status verdict `json:"status"`
 	Detail string  `json:"detail"`
 	Remedy string  `json:"remedy,omitempty"` // what to do about it; empty if the check passed
-	// Server is the server that the check used: of the coordinator's websocket, or of the relay. Nil for other checks, and while unknown.
+	// Server is the server that the check used: of the coordinator's websocket, or of the relay. Nil for other checks,
+	// and while unknown.
 	Server *uuid.UUID `json:"server_id,omitempty"`
 }
 

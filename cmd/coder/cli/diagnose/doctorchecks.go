@@ -30,8 +30,8 @@ const (
 	maxSkew = time.Minute
 	// soon is how long before its expiry a certificate is worth a warning.
 	soon = 7 * 24 * time.Hour
-	// meshMTU is the longest packet that streams send on a path that carries no longer ones: 1200 bytes inside, WireGuard's 32, UDP's 8 and
-	// IPv6's 40.
+	// meshMTU is the longest packet that streams send on a path that carries no longer ones: 1200 bytes inside,
+	// WireGuard's 32, UDP's 8 and IPv6's 40.
 	meshMTU = 1280
 	// relayPatience is how long the relay may take to connect.
 	relayPatience = 8 * time.Second
@@ -65,7 +65,8 @@ func (x *examination) checkProxy(context.Context) finding {
 	proxy, err := webdial.Proxy(x.server)
 	switch {
 	case err != nil:
-		return fail("set HTTPS_PROXY to a URL such as http://proxy.example.com:3128, or unset it", "the proxy of the environment cannot be used: %s", err)
+		return fail("set HTTPS_PROXY to a URL such as http://proxy.example.com:3128, or unset it",
+			"the proxy of the environment cannot be used: %s", err)
 	case proxy == nil:
 		return pass("none")
 	}
@@ -125,9 +126,11 @@ func (x *examination) checkTLS(ctx context.Context) finding {
 	}
 	leaf := resp.TLS.PeerCertificates[0]
 	if left := time.Until(leaf.NotAfter); left < soon {
-		return warn("ask the server's operator to renew its certificate", "the certificate ends %s", leaf.NotAfter.Format(time.DateTime))
+		return warn("ask the server's operator to renew its certificate", "the certificate ends %s",
+			leaf.NotAfter.Format(time.DateTime))
 	}
-	return pass("%s, issued by %s, until %s", tls.VersionName(resp.TLS.Version), leaf.Issuer.CommonName, leaf.NotAfter.Format(time.DateOnly))
+	return pass("%s, issued by %s, until %s", tls.VersionName(resp.TLS.Version), leaf.Issuer.CommonName,
+		leaf.NotAfter.Format(time.DateOnly))
 }
 
 func tlsFailure(server *url.URL, err error) finding {
@@ -139,7 +142,8 @@ func tlsFailure(server *url.URL, err error) finding {
 		return fail("trust the authority that issued it: --client-tls-ca-file ca.pem, or add it to the system's",
 			"the certificate of %s is not signed by an authority that this machine trusts", server.Host)
 	case errors.As(err, &name):
-		return fail("use a name that the certificate holds, or have it issued for "+server.Hostname(), "%s", name.Error())
+		return fail("use a name that the certificate holds, or have it issued for "+server.Hostname(), "%s",
+			name.Error())
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fail("set this machine's clock, or have the certificate renewed", "%s", invalid.Error())
 	}
@@ -172,7 +176,8 @@ func (x *examination) checkServer(ctx context.Context) finding {
 		x.answer = resp
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fail("check that "+x.server.String()+" is the server's URL, and the server's log", "GET /healthz is answered with %s", resp.Status)
+		return fail("check that "+x.server.String()+" is the server's URL, and the server's log",
+			"GET /healthz is answered with %s", resp.Status)
 	}
 	x.client = client
 	return pass("healthy, answers in %s", output.Latency(took))
@@ -184,7 +189,8 @@ func (x *examination) checkClock(context.Context) finding {
 	}
 	skew := x.skew.Round(time.Second)
 	if skew.Abs() > maxSkew {
-		return fail("set the clock, for example: timedatectl set-ntp true", "this machine's clock is %s off the server's", skew)
+		return fail("set the clock, for example: timedatectl set-ntp true",
+			"this machine's clock is %s off the server's", skew)
 	}
 	return pass("within %s of the server's", max(skew.Abs(), time.Second))
 }
@@ -306,7 +312,8 @@ func (x *examination) checkUDP(ctx context.Context) finding {
 		return warn("let UDP out of this network, to the server's STUN port and to workspaces: direct paths are faster than relayed ones",
 			"no answer by UDP: workspaces are reached through the relay")
 	case report.MappingVariesByDest != nil && *report.MappingVariesByDest:
-		return warn("if the router supports it, configure endpoint-independent NAT", "the NAT uses a different port for each destination: direct paths will be rare")
+		return warn("if the router supports it, configure endpoint-independent NAT",
+			"the NAT uses a different port for each destination: direct paths will be rare")
 	case report.PublicIPv4.IsValid():
 		return pass("seen from the server as %s", report.PublicIPv4)
 	}
@@ -322,7 +329,8 @@ func (x *examination) checkMTU(context.Context) finding {
 	case err != nil:
 		return skip(err.Error())
 	case mtu < meshMTU:
-		return warn(fmt.Sprintf("raise the MTU of %s to %d or more: connections stall on it", name, meshMTU), "%s has an MTU of %d", name, mtu)
+		return warn(fmt.Sprintf("raise the MTU of %s to %d or more: connections stall on it", name, meshMTU),
+			"%s has an MTU of %d", name, mtu)
 	}
 	return pass("%d on %s", mtu, name)
 }

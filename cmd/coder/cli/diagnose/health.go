@@ -140,7 +140,8 @@ func checks() []string { return slices.Sorted(maps.Keys(sdk.HealthChecks)) }
 
 func checksHelp() string { return "The checks are " + strings.Join(checks(), ", ") + "." }
 
-// checkArgs refuses the names of checks that do not exist. The names that other programs for this API use are right too.
+// checkArgs refuses the names of checks that do not exist. The names that other programs for this API use are right
+// too.
 func checkArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return exit.Try(fault.New(fault.Invalid, "the check's name is missing"), "%s", cmd.UseLine())

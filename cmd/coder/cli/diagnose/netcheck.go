@@ -40,7 +40,8 @@ func netcheckCmd(g *global.Flags) *cobra.Command {
 	}
 }
 
-// networkReport describes what this machine's network allows. Other programs read these names: derp and interfaces are what editors show.
+// networkReport describes what this machine's network allows. Other programs read these names: derp and interfaces are
+// what editors show.
 type networkReport struct {
 	Server     string           `json:"server"`
 	Report     tailnet.Report   `json:"report"`

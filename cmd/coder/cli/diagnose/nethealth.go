@@ -102,7 +102,8 @@ type connectivity struct {
 func checkRelays(report tailnet.Report) relayHealth {
 	out := relayHealth{sectionHealth: healthy(), Regions: map[string]regionHealth{}}
 	out.Netcheck = &connectivity{
-		UDP: report.UDP, IPv4: report.IPv4, IPv6: report.IPv6, MappingVariesByDestIP: report.MappingVariesByDest, PreferredDERP: report.PreferredRegion,
+		UDP: report.UDP, IPv4: report.IPv4, IPv6: report.IPv6, MappingVariesByDestIP: report.MappingVariesByDest,
+		PreferredDERP: report.PreferredRegion,
 		RegionLatency: map[string]int64{}, RegionV4Latency: map[string]int64{}, RegionV6Latency: map[string]int64{},
 	}
 	if report.PublicIPv4.IsValid() {
@@ -174,7 +175,8 @@ type networkInterface struct {
 	Addresses []string `json:"addresses"` // with prefix lengths
 }
 
-// minMTU is the least MTU that carries WireGuard's packets of a tunnel of 1280 bytes, the minimum of IPv6: 80 bytes more.
+// minMTU is the least MTU that carries WireGuard's packets of a tunnel of 1280 bytes, the minimum of IPv6: 80 bytes
+// more.
 const minMTU = 1360
 
 // checkInterfaces lists the interfaces of this machine that are up, without loopback.
@@ -198,7 +200,8 @@ func checkInterfaces() (interfacesHealth, error) {
 		}
 		out.Interfaces = append(out.Interfaces, shown)
 		if i.MTU < minMTU && len(addresses) > 0 {
-			out.warn("EIF02", "the interface %s has an MTU of %d bytes, less than the %d that direct connections need", i.Name, i.MTU, minMTU)
+			out.warn("EIF02", "the interface %s has an MTU of %d bytes, less than the %d that direct connections need",
+				i.Name, i.MTU, minMTU)
 		}
 	}
 	return out, nil

@@ -68,7 +68,8 @@ lists the files and sends nothing: review them before you share them.`,
 
 func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes bool) error {
 	if !yes {
-		ok, err := g.Streams().Confirm(ctx, "Collect diagnostics of this machine's network, the server and the workspace in "+file+"?", true)
+		ok, err := g.Streams().Confirm(ctx,
+			"Collect diagnostics of this machine's network, the server and the workspace in "+file+"?", true)
 		if err != nil {
 			return exit.Try(err, "coder support bundle --yes")
 		}
@@ -81,7 +82,8 @@ func runBundle(ctx context.Context, g *global.Flags, workspace, file string, yes
 	if err := b.write(file); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "Wrote %s with these files. Nothing was sent: review them before you share them.\n", file)
+	fmt.Fprintf(g.Streams().Err, "Wrote %s with these files. Nothing was sent: review them before you share them.\n",
+		file)
 	for _, name := range b.names() {
 		fmt.Fprintf(g.Streams().Err, "  %-44s %7d bytes\n", name, len(b.files[name]))
 	}
@@ -103,7 +105,8 @@ func (b *bundle) add(name string, value any, err error) {
 	}
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err == nil && b.size+len(data) > maxBundle {
-		err = fmt.Errorf("the answer of %d bytes was left out: the bundle would have more than %d MiB", len(data), maxBundle>>20)
+		err = fmt.Errorf("the answer of %d bytes was left out: the bundle would have more than %d MiB", len(data),
+			maxBundle>>20)
 	}
 	if err != nil {
 		b.addError(name, err)
@@ -177,7 +180,8 @@ func (b *bundle) gather(ctx context.Context, workspace string) {
 	if ws.ID == uuid.Nil {
 		return // the workspace does not exist
 	}
-	ask(ctx, b, "workspace/build-log", func(ctx context.Context) ([]sdk.JobLog, error) { return client.BuildLogs(ctx, ws.LatestBuild.ID, 0) })
+	ask(ctx, b, "workspace/build-log",
+		func(ctx context.Context) ([]sdk.JobLog, error) { return client.BuildLogs(ctx, ws.LatestBuild.ID, 0) })
 	ask(ctx, b, "workspace/build-timings", func(ctx context.Context) (sdk.BuildTimings, error) {
 		return client.BuildTimings(ctx, ws.LatestBuild.ID)
 	})
@@ -195,7 +199,8 @@ func (b *bundle) gatherOrganizations(ctx context.Context, client *sdk.Client) {
 			return client.ProvisionerDaemons(ctx, o.ID.String())
 		})
 		ask(ctx, b, folder+"failed-jobs", func(ctx context.Context) ([]sdk.ProvisionerJob, error) {
-			return client.ProvisionerJobs(ctx, o.ID.String(), sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
+			return client.ProvisionerJobs(ctx, o.ID.String(),
+				sdk.JobsQuery{Limit: failedJobs, Statuses: []sdk.JobStatus{sdk.JobFailed}})
 		})
 	}
 }
@@ -205,8 +210,8 @@ func bounded[T any](list []T) []T { return list[:min(len(list), maxThings)] }
 
 var plainName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// part returns a name that a server chose as a part of a file's name. A bundle unpacks into its own folder on every system, so a name with
-// anything but letters, digits, - and _ becomes the thing's number.
+// part returns a name that a server chose as a part of a file's name. A bundle unpacks into its own folder on every
+// system, so a name with anything but letters, digits, - and _ becomes the thing's number.
 func part(name string, number int) string {
 	if plainName().MatchString(name) {
 		return name
@@ -214,8 +219,8 @@ func part(name string, number int) string {
 	return fmt.Sprintf("number-%d", number+1)
 }
 
-// withoutValues removes from a workspace what templates fill with secrets that have no form by which redact could find them: the values of
-// its agents' environment, the text of scripts, and the commands and addresses of apps.
+// withoutValues removes from a workspace what templates fill with secrets that have no form by which redact could find
+// them: the values of its agents' environment, the text of scripts, and the commands and addresses of apps.
 func withoutValues(ws sdk.Workspace) sdk.Workspace {
 	for _, resource := range ws.LatestBuild.Resources {
 		for _, agent := range resource.Agents {

@@ -1,4 +1,5 @@
-// Package exit defines how a command ends: with an exit code, and with an error that suggests what to try. It knows no server.
+// Package exit defines how a command ends: with an exit code, and with an error that suggests what to try. It knows no
+// server.
 package exit
 
 import (
@@ -36,7 +37,8 @@ type hinted struct {
 
 func (h hinted) Unwrap() error { return h.error }
 
-// Try adds to an error what the user can do next, printed on a second line: a command such as "coder login URL", or a sentence.
+// Try adds to an error what the user can do next, printed on a second line: a command such as "coder login URL", or a
+// sentence.
 func Try(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

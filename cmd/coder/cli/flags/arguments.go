@@ -13,8 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/shell"
 )
 
-// CheckArguments makes every command below cmd report unexpected arguments as errors of this program. Without it, cobra would print the
-// help of a group that is called with an unknown command, and succeed.
+// CheckArguments makes every command below cmd report unexpected arguments as errors of this program. Without it, cobra
+// would print the help of a group that is called with an unknown command, and succeed.
 func CheckArguments(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		CheckArguments(sub)
@@ -37,7 +37,8 @@ func ExplainFlags(cmd *cobra.Command) {
 		}
 		name := unknown.GetSpecifiedName()
 		if unknown.GetSpecifiedShortnames() != "" {
-			return exit.Try(fault.New(fault.Invalid, "%s has no flag -%s", cmd.CommandPath(), name), "%s --help", cmd.CommandPath())
+			return exit.Try(fault.New(fault.Invalid, "%s has no flag -%s", cmd.CommandPath(), name), "%s --help",
+				cmd.CommandPath())
 		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

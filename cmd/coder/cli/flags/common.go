@@ -19,7 +19,8 @@ func Argument(name string) cobra.PositionalArgs {
 		case len(args) == 0:
 			return exit.Try(fault.New(fault.Invalid, "the %s is missing", name), "%s", cmd.UseLine())
 		case len(args) > 1:
-			return exit.Try(fault.New(fault.Invalid, "expected one %s, got %d: %q", name, len(args), args), "%s", cmd.UseLine())
+			return exit.Try(fault.New(fault.Invalid, "expected one %s, got %d: %q", name, len(args), args), "%s",
+				cmd.UseLine())
 		}
 		return nil
 	}

@@ -1,4 +1,5 @@
-// Package flags handles what commands accept: flags, the environment variables that set them, and arguments. It knows no server.
+// Package flags handles what commands accept: flags, the environment variables that set them, and arguments. It knows
+// no server.
 package flags
 
 import (
@@ -12,9 +13,10 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Every flag can be set in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a command
-// ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix set other names, and the table
-// stock adds those of Coder. The command line wins over the environment. EnvNames alone decides the names, for binding values and for the help.
+// Every flag can be set in the environment: CODER_<FLAG> for the global ones, CODER_<COMMAND>_<FLAG> for those of a
+// command ("coder templates push --message": CODER_TEMPLATES_PUSH_MESSAGE). SetEnv and SetEnvPrefix set other names,
+// and the table stock adds those of Coder. The command line wins over the environment. EnvNames alone decides the
+// names, for binding values and for the help.
 
 const (
 	envAnnotation    = "codermesh_env"
@@ -31,7 +33,8 @@ func SetEnv(flag *pflag.Flag, names ...string) {
 	flag.Annotations[envAnnotation] = names
 }
 
-// SetEnvPrefix sets the prefix of the variables of a command's flags: with "CODER_", CODER_HTTP_ADDRESS sets --http-address.
+// SetEnvPrefix sets the prefix of the variables of a command's flags: with "CODER_", CODER_HTTP_ADDRESS sets
+// --http-address.
 func SetEnvPrefix(cmd *cobra.Command, prefix string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -69,8 +72,8 @@ func EnvWord(text string) string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(text))
 }
 
-// Source returns where a flag's value comes from: "$NAME" for a variable, other texts for other places, and "" for the command line or the
-// default.
+// Source returns where a flag's value comes from: "$NAME" for a variable, other texts for other places, and "" for the
+// command line or the default.
 func Source(flag *pflag.Flag) string {
 	if source := flag.Annotations[sourceAnnotation]; len(source) > 0 {
 		return source[0]

@@ -7,8 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// Pairs parses the name=value pairs of a flag. An argument that begins with a quotation mark may be a line of CSV with several pairs, as
-// scripts for Coder write values with commas and quotation marks: '"list=[""a"",""b""]"'.
+// Pairs parses the name=value pairs of a flag. An argument that begins with a quotation mark may be a line of CSV with
+// several pairs, as scripts for Coder write values with commas and quotation marks: '"list=[""a"",""b""]"'.
 func Pairs(flag string, arguments []string) (map[string]string, error) {
 	values := make(map[string]string, len(arguments))
 	for _, argument := range arguments {

@@ -1,4 +1,5 @@
-// Package follow shows the progress of builds and imports, from their queue to their end. It knows neither the mesh nor the global flags.
+// Package follow shows the progress of builds and imports, from their queue to their end. It knows neither the mesh nor
+// the global flags.
 package follow
 
 import (
@@ -41,8 +42,8 @@ type Job struct {
 	Cancel func(context.Context) error
 }
 
-// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. It waits while the server is unreachable. Canceling
-// ctx cancels the job.
+// Job shows a job's log, stage by stage, until the job ends, and returns the ended job. It waits while the server is
+// unreachable. Canceling ctx cancels the job.
 func (w Follower) Job(ctx context.Context, j Job) (sdk.ProvisionerJob, error) {
 	p := w.Streams.Progress()
 	job, err := w.watchJob(ctx, j, p)
@@ -102,7 +103,8 @@ func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.Pro
 	}
 }
 
-// showLogs prints the job's log lines after *last until their stream ends. Before the first line it shows why the job waits.
+// showLogs prints the job's log lines after *last until their stream ends. Before the first line it shows why the job
+// waits.
 func (w Follower) showLogs(ctx context.Context, j Job, p *tty.Progress, last *int64, lost *time.Time) error {
 	ctx, stop := context.WithCancel(ctx)
 	first := *last == 0
@@ -211,7 +213,8 @@ func JobError(job sdk.ProvisionerJob, what, hint string) error {
 	return exit.Try(f, "%s", hint)
 }
 
-// Settle waits until the workspace's current build has ended, no matter who started it, and returns the workspace afterwards.
+// Settle waits until the workspace's current build has ended, no matter who started it, and returns the workspace
+// afterwards.
 func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, error) {
 	if ws.LatestBuild.Job.Status.Ended() {
 		return ws, nil
@@ -225,7 +228,8 @@ func (w Follower) Settle(ctx context.Context, ws sdk.Workspace) (sdk.Workspace, 
 // waitBuild follows a build that this program did not start: ctx does not cancel it, and its failure is not an error.
 func (w Follower) waitBuild(ctx context.Context, ws sdk.Workspace) error {
 	id, client := ws.LatestBuild.ID, w.Client.AtOnce()
-	fmt.Fprintf(w.Streams.Err, "Waiting for the %s of %s to end first (build %d).\n", ws.LatestBuild.Transition, ws.FullName(), ws.LatestBuild.BuildNumber)
+	fmt.Fprintf(w.Streams.Err, "Waiting for the %s of %s to end first (build %d).\n", ws.LatestBuild.Transition,
+		ws.FullName(), ws.LatestBuild.BuildNumber)
 	p := w.Streams.Progress()
 	_, err := w.watchJob(ctx, Job{
 		What: "the build",

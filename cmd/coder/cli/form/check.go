@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// checkParameter checks a value against a parameter's type, options and validation. The server alone checks whether it may only grow or
-// shrink.
+// checkParameter checks a value against a parameter's type, options and validation. The server alone checks whether it
+// may only grow or shrink.
 func checkParameter(def sdk.TemplateVersionParameter, value string) error {
 	switch def.Type {
 	case "number":
@@ -71,8 +71,8 @@ func checkList(def sdk.TemplateVersionParameter, value string) error {
 	return nil
 }
 
-// explain returns the template's message with {min}, {max} and {value} filled in, or else the fallback: also for a message that names a bound
-// that there is not.
+// explain returns the template's message with {min}, {max} and {value} filled in, or else the fallback: also for a
+// message that names a bound that there is not.
 func explain(def sdk.TemplateVersionParameter, fallback string, low, high *int64, value string) error {
 	text := def.ValidationError
 	if text == "" || low == nil && strings.Contains(text, "{min}") || high == nil && strings.Contains(text, "{max}") {

@@ -24,13 +24,17 @@ type Flags struct {
 func (p *Flags) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&p.values, "parameter", nil, "parameter as name=value; may be repeated")
-	f.StringArrayVar(&p.defaults, "parameter-default", nil, "default of a parameter as name=value, which replaces the template's; may be repeated")
-	f.StringArrayVar(&p.ephemeral, "ephemeral-parameter", nil, "parameter for this build only, as name=value; may be repeated")
+	f.StringArrayVar(&p.defaults, "parameter-default", nil,
+		"default of a parameter as name=value, which replaces the template's; may be repeated")
+	f.StringArrayVar(&p.ephemeral, "ephemeral-parameter", nil,
+		"parameter for this build only, as name=value; may be repeated")
 	f.StringArrayVar(&p.build, "build-option", nil, "older name of --ephemeral-parameter")
 	f.Lookup("build-option").Hidden = true
 	f.StringVar(&p.file, "rich-parameter-file", "", "YAML or JSON file with a value per parameter")
-	f.BoolVar(&p.UseDefaults, "use-parameter-defaults", false, "take the default of each parameter that has one instead of asking")
-	flags.SetEnv(f.Lookup("use-parameter-defaults"), "CODER_USE_PARAMETER_DEFAULTS", "CODER_WORKSPACE_USE_PARAMETER_DEFAULTS")
+	f.BoolVar(&p.UseDefaults, "use-parameter-defaults", false,
+		"take the default of each parameter that has one instead of asking")
+	flags.SetEnv(f.Lookup("use-parameter-defaults"), "CODER_USE_PARAMETER_DEFAULTS",
+		"CODER_WORKSPACE_USE_PARAMETER_DEFAULTS")
 	flags.SetEnv(f.Lookup("parameter"), "CODER_RICH_PARAMETER")
 	flags.SetEnv(f.Lookup("parameter-default"), "CODER_RICH_PARAMETER_DEFAULT")
 	flags.SetEnv(f.Lookup("ephemeral-parameter"), "CODER_EPHEMERAL_PARAMETER")

@@ -13,13 +13,17 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
-// Of returns a function that asks the server for the form of a template version, one request per call. A zero owner means the user of the
-// session.
-func Of(ctx context.Context, client *sdk.Client, version, owner uuid.UUID) func(map[string]string) ([]parameter, error) {
+// Of returns a function that asks the server for the form of a template version, one request per call. A zero owner
+// means the user of the session.
+func Of(
+	ctx context.Context, client *sdk.Client, version, owner uuid.UUID,
+) func(map[string]string) ([]parameter, error) {
 	asked := 0
 	return func(answers map[string]string) ([]parameter, error) {
 		asked++
-		form, err := client.EvaluateParameters(ctx, version, sdk.EvaluateParametersRequest{ID: asked, Inputs: answers, OwnerID: owner})
+		form, err := client.EvaluateParameters(ctx, version, sdk.EvaluateParametersRequest{
+			ID: asked, Inputs: answers, OwnerID: owner,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +47,8 @@ const severityError = "error"
 // shownAs converts a parameter of a form.
 func shownAs(p sdk.PreviewParameter) parameter {
 	out := parameter{TemplateVersionParameter: sdk.TemplateVersionParameter{
-		Name: p.Name, DisplayName: p.DisplayName, Description: p.Description, Type: p.Type, FormType: p.FormType, Mutable: p.Mutable, Icon: p.Icon,
+		Name: p.Name, DisplayName: p.DisplayName, Description: p.Description, Type: p.Type, FormType: p.FormType,
+		Mutable: p.Mutable, Icon: p.Icon,
 		Required: p.Required, Ephemeral: p.Ephemeral,
 	}}
 	var styling struct {
@@ -54,7 +59,9 @@ func shownAs(p sdk.PreviewParameter) parameter {
 		out.DefaultValue = p.DefaultValue.Value
 	}
 	for _, o := range p.Options {
-		out.Options = append(out.Options, sdk.TemplateVersionParamOption{Name: o.Name, Description: o.Description, Icon: o.Icon, Value: o.Value.Value})
+		out.Options = append(out.Options, sdk.TemplateVersionParamOption{
+			Name: o.Name, Description: o.Description, Icon: o.Icon, Value: o.Value.Value,
+		})
 	}
 	for _, v := range p.Validations {
 		out.ValidationError, out.ValidationMin, out.ValidationMax = v.Error, v.Min, v.Max

@@ -16,8 +16,8 @@ import (
 
 const NoPreset = "none"
 
-// ChoosePreset returns the named preset of a template version. For "" it asks which, if ask is not nil; otherwise it returns the template's
-// default preset and reports that on notes. The zero preset means none.
+// ChoosePreset returns the named preset of a template version. For "" it asks which, if ask is not nil; otherwise it
+// returns the template's default preset and reports that on notes. The zero preset means none.
 func ChoosePreset(ctx context.Context, client *sdk.Client, version uuid.UUID, name string, notes io.Writer, ask func(tty.Question) (string, error)) (sdk.Preset, error) {
 	if name == NoPreset {
 		return sdk.Preset{}, nil
@@ -36,7 +36,8 @@ func ChoosePreset(ctx context.Context, client *sdk.Client, version uuid.UUID, na
 		if i < 0 {
 			return sdk.Preset{}, nil
 		}
-		fmt.Fprintf(notes, "Using the template's default preset %s (--preset none to use none).\n", tty.Clean(presets[i].Name))
+		fmt.Fprintf(notes, "Using the template's default preset %s (--preset none to use none).\n",
+			tty.Clean(presets[i].Name))
 		return presets[i], nil
 	}
 	var names []string

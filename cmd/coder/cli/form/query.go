@@ -1,5 +1,5 @@
-// Package form fills in a template's form: it takes values from flags, files, presets, other workspaces and questions, and checks them
-// before a build is ordered. It knows neither the mesh nor the global flags.
+// Package form fills in a template's form: it takes values from flags, files, presets, other workspaces and questions,
+// and checks them before a build is ordered. It knows neither the mesh nor the global flags.
 package form
 
 import (
@@ -25,8 +25,8 @@ type parameter struct {
 
 // Query collects what decides the parameters of a build.
 type Query struct {
-	// Form asks the server for the parameters for the answers so far, in order. Whether a parameter exists, its options and its default
-	// may depend on other answers.
+	// Form asks the server for the parameters for the answers so far, in order. Whether a parameter exists, its options
+	// and its default may depend on other answers.
 	Form     func(answers map[string]string) ([]parameter, error)
 	Values   map[string]string // given by the user; every name must be a parameter
 	Copied   map[string]string // from another workspace; unknown names are ignored
@@ -47,8 +47,9 @@ type decision struct {
 	found, asked bool
 }
 
-// Resolve decides each parameter's value. It omits values that the server already knows (unchanged ones and the template's defaults)
-// unless they were given. After an answer that differs from what the form assumed, it asks the server for the form again.
+// Resolve decides each parameter's value. It omits values that the server already knows (unchanged ones and the
+// template's defaults) unless they were given. After an answer that differs from what the form assumed, it asks the
+// server for the form again.
 func (q Query) Resolve() ([]sdk.ParameterValue, error) {
 	answers := map[string]string{}
 	for _, known := range []map[string]string{q.Defaults, q.Previous, q.Preset, q.Copied, q.Values} {
@@ -71,7 +72,8 @@ func (q Query) Resolve() ([]sdk.ParameterValue, error) {
 				return nil, cmp.Or(q.checkNames(form), err)
 			}
 			decided[def.Name] = d
-			if before, known := answers[def.Name]; d.asked && d.value != before && (known || d.value != def.DefaultValue) {
+			if before, known := answers[def.Name]; d.asked && d.value != before &&
+				(known || d.value != def.DefaultValue) {
 				answers[def.Name], changed = d.value, true
 				break
 			}
@@ -107,7 +109,8 @@ func (q Query) checkNames(form []parameter) error {
 			if len(known) > 0 {
 				list = "it has " + strings.Join(known, ", ")
 			}
-			return fault.New(fault.Invalid, "the template has no parameter %q: %s", name, list).WithField(name, "not a parameter of this template")
+			return fault.New(fault.Invalid, "the template has no parameter %q: %s", name, list).
+				WithField(name, "not a parameter of this template")
 		}
 	}
 	return nil
@@ -118,7 +121,8 @@ func (q Query) one(def parameter) (decision, error) {
 	previous, existed := q.Previous[def.Name]
 	if value, ok := q.Values[def.Name]; ok {
 		// A value that the template no longer allows can be replaced, even if it could not be changed.
-		if existed && !def.Mutable && !def.Ephemeral && previous != value && checkParameter(def.TemplateVersionParameter, previous) == nil {
+		if existed && !def.Mutable && !def.Ephemeral && previous != value &&
+			checkParameter(def.TemplateVersionParameter, previous) == nil {
 			return decision{}, fault.New(fault.Invalid, "the parameter %q cannot be changed after the workspace is created", def.Name).
 				WithField(def.Name, "is immutable")
 		}
@@ -164,7 +168,8 @@ func (q Query) one(def parameter) (decision, error) {
 	}
 	if _, own := q.Defaults[def.Name]; own {
 		if err := checkParameter(def.TemplateVersionParameter, initial); err != nil {
-			return decision{}, fault.New(fault.Invalid, "the default of the parameter %q cannot be %s: %s", def.Name, def.shown(initial), def.hide(err.Error(), initial))
+			return decision{}, fault.New(fault.Invalid, "the default of the parameter %q cannot be %s: %s", def.Name,
+				def.shown(initial), def.hide(err.Error(), initial))
 		}
 		return decision{value: initial, found: true}, nil
 	}
@@ -181,7 +186,8 @@ func (p parameter) check(value string) error {
 		return nil
 	}
 	problem := p.hide(err.Error(), value)
-	return fault.New(fault.Invalid, "the parameter %q cannot be %s: %s", p.Name, p.shown(value), problem).WithField(p.Name, problem)
+	return fault.New(fault.Invalid, "the parameter %q cannot be %s: %s", p.Name, p.shown(value), problem).
+		WithField(p.Name, problem)
 }
 
 // shown quotes a value for a message, unless it is masked.
@@ -239,7 +245,8 @@ func (p parameter) question(initial string, has bool) tty.Question {
 	return q
 }
 
-// wholeLists reports whether the options of a parameter of type list are lists themselves: not members of the list, but values to choose from.
+// wholeLists reports whether the options of a parameter of type list are lists themselves: not members of the list, but
+// values to choose from.
 func wholeLists(def sdk.TemplateVersionParameter) bool {
 	return slices.ContainsFunc(def.Options, func(o sdk.TemplateVersionParamOption) bool {
 		var list []string
@@ -255,7 +262,8 @@ func choices(def sdk.TemplateVersionParameter) []tty.Choice {
 	return out
 }
 
-// Previous splits a build's parameters into readable values (never nil) and parameters whose values only the owner may read.
+// Previous splits a build's parameters into readable values (never nil) and parameters whose values only the owner may
+// read.
 func Previous(values []sdk.BuildParameter) (readable map[string]string, hidden map[string]bool) {
 	readable, hidden = map[string]string{}, map[string]bool{}
 	for _, v := range values {

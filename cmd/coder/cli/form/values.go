@@ -20,9 +20,9 @@ import (
 //	  - admin
 //	  - ops
 //
-// Numbers and booleans become their text as it is written, null the empty text. Lists and objects become JSON: in those of YAML, everything
-// except null becomes a string, which Terraform converts to the types of its variables. Aliases are rejected: they could make a small file
-// large.
+// Numbers and booleans become their text as it is written, null the empty text. Lists and objects become JSON: in those
+// of YAML, everything except null becomes a string, which Terraform converts to the types of its variables. Aliases are
+// rejected: they could make a small file large.
 func ParseValues(data []byte) (map[string]string, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
@@ -134,7 +134,8 @@ func lineError(node *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: %w", node.Line, fmt.Errorf(format, args...))
 }
 
-// yamlError returns the parser's error without the parser's name, and with the line, which the parser omits for the first line.
+// yamlError returns the parser's error without the parser's name, and with the line, which the parser omits for the
+// first line.
 func yamlError(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if !strings.HasPrefix(text, "line ") {

@@ -18,7 +18,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/netio"
 )
 
-// maxTCP bounds the connections of one forwarded port. Programs on this machine make them, or of its network: further ones are reset.
+// maxTCP bounds the connections of one forwarded port. Programs on this machine make them, or of its network: further
+// ones are reset.
 const maxTCP = 1024
 
 // Listen opens all local ports, or none.
@@ -49,8 +50,8 @@ func Close(closers []io.Closer) {
 	}
 }
 
-// ServeTCP forwards connections until the listener is closed, and returns when all have ended. It keeps trying while the process has no file descriptors
-// left. warn receives what fails.
+// ServeTCP forwards connections until the listener is closed, and returns when all have ended. It keeps trying while
+// the process has no file descriptors left. warn receives what fails.
 func ServeTCP(ctx context.Context, l net.Listener, dial func() (net.Conn, error), warn func(error)) {
 	conns := connset.New(connset.Options{Limit: maxTCP, Refused: func(conn net.Conn) { netio.Abort(conn) }})
 	defer conns.Close()

@@ -19,9 +19,9 @@ const (
 	maxWaiting = 1 << 20
 )
 
-// ServeUDP forwards datagrams until the socket is closed, with one flow per local sender that ends after udpIdle of silence. A flow that is being
-// connected delays no other one. When there are too many, one that was never answered gives way to a new sender, and those that were
-// answered stay: UDP may lose datagrams.
+// ServeUDP forwards datagrams until the socket is closed, with one flow per local sender that ends after udpIdle of
+// silence. A flow that is being connected delays no other one. When there are too many, one that was never answered
+// gives way to a new sender, and those that were answered stay: UDP may lose datagrams.
 func ServeUDP(ctx context.Context, socket net.PacketConn, dial func() (net.Conn, error), warn func(error)) {
 	flows := udpFlows{open: map[string]*udpFlow{}}
 	defer flows.wg.Wait()
@@ -67,8 +67,8 @@ type udpFlows struct {
 	closed  bool
 }
 
-// take finds the flow of a sender, or makes one, which it returns as fresh. It returns the connection that takes the datagram; without one, the
-// datagram waits, or is lost.
+// take finds the flow of a sender, or makes one, which it returns as fresh. It returns the connection that takes the
+// datagram; without one, the datagram waits, or is lost.
 func (u *udpFlows) take(key string, datagram []byte) (conn net.Conn, fresh *udpFlow) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -92,8 +92,8 @@ func (u *udpFlows) take(key string, datagram []byte) (conn net.Conn, fresh *udpF
 	return nil, fresh
 }
 
-// makeRoom ends the unanswered flow that was used longest ago if there are too many flows. Those that are being connected stay: ending them would not
-// bound how many are. The mutex must be held.
+// makeRoom ends the unanswered flow that was used longest ago if there are too many flows. Those that are being
+// connected stay: ending them would not bound how many are. The mutex must be held.
 func (u *udpFlows) makeRoom() bool {
 	if len(u.open) < maxUDPFlows {
 		return true
@@ -141,7 +141,8 @@ func (u *udpFlows) closeAll() {
 	}
 }
 
-// connected gives a flow its connection, and returns what has waited for it. It reports false if the flow has ended meanwhile.
+// connected gives a flow its connection, and returns what has waited for it. It reports false if the flow has ended
+// meanwhile.
 func (u *udpFlows) connected(f *udpFlow, conn net.Conn) (waiting [][]byte, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package global holds the global flags, and builds from them on demand: streams, the configuration folder, a client of the server. It must
-// not know the mesh.
+// Package global holds the global flags, and builds from them on demand: streams, the configuration folder, a client of
+// the server. It must not know the mesh.
 package global
 
 import (
@@ -32,7 +32,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
-// Flags holds the global flags of one run, and what was built from them. Commands use them on one goroutine, so there are no locks.
+// Flags holds the global flags of one run, and what was built from them. Commands use them on one goroutine, so there
+// are no locks.
 type Flags struct {
 	URL, Token, configDir     string
 	Headers                   []string
@@ -58,14 +59,17 @@ func New(streams *tty.Streams) *Flags {
 func (g *Flags) Add(f *pflag.FlagSet) {
 	f.StringVar(&g.URL, "url", "", "URL of the server, such as https://coder.example.com")
 	f.StringVar(&g.Token, "token", "", "session token instead of the stored one")
-	f.StringVar(&g.configDir, "global-config", "", "configuration folder, which holds the session (default $XDG_CONFIG_HOME/coderv2)")
+	f.StringVar(&g.configDir, "global-config", "",
+		"configuration folder, which holds the session (default $XDG_CONFIG_HOME/coderv2)")
 	f.StringArrayVar(&g.Headers, "header", nil, "HTTP header key=value for every request; may be repeated")
-	f.StringVar(&g.HeaderCommand, "header-command", "", "command that prints additional headers, one key=value per line")
+	f.StringVar(&g.HeaderCommand, "header-command", "",
+		"command that prints additional headers, one key=value per line")
 	f.BoolVarP(&g.Verbose, "verbose", "v", false, "log to standard error")
 	f.BoolVar(&g.RelayOnly, "disable-direct-connections", false, "reach workspaces through the relay only")
 	f.BoolVar(&g.noVersionWarning, "no-version-warning", false, "suppress the version mismatch warning")
 	f.BoolVar(&g.forceTTY, "force-tty", false, "treat the standard streams as terminals")
-	f.BoolVar(&g.useKeyring, "use-keyring", false, "keep the session in the system's keyring (macOS, Windows) instead of the configuration folder")
+	f.BoolVar(&g.useKeyring, "use-keyring", false,
+		"keep the session in the system's keyring (macOS, Windows) instead of the configuration folder")
 	for _, name := range []string{"no-feature-warning", "disable-network-telemetry"} {
 		f.Bool(name, true, "has no effect: this program has no such warnings and sends no telemetry")
 		f.Lookup(name).Hidden = true // editors and scripts pass them
@@ -142,7 +146,8 @@ func (g *Flags) Client(ctx context.Context) (*sdk.Client, error) {
 		return nil, err
 	}
 	if token == "" {
-		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s", shell.Word(server.String()))
+		return nil, exit.Try(fault.New(fault.Unauthenticated, "you are not signed in to %s", server), "coder login %s",
+			shell.Word(server.String()))
 	}
 	g.made, err = g.ClientFor(ctx, server, token)
 	return g.made, err
@@ -167,7 +172,8 @@ func (g *Flags) ClientFor(ctx context.Context, server *url.URL, token secret.Tok
 	}), nil
 }
 
-// sayWait tells the user what requests wait for. That the server is merely slow is for a person at a terminal, not for a script's log.
+// sayWait tells the user what requests wait for. That the server is merely slow is for a person at a terminal, not for
+// a script's log.
 func sayWait(s *tty.Streams, w sdk.Wait) {
 	if !w.Slow || s.ErrTTY {
 		fmt.Fprintf(s.Err, "%s Waiting up to %.0fs for it.\n", w.Reason, w.Limit.Seconds())
@@ -255,14 +261,16 @@ func (g *Flags) rootCAs() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Confirm asks for confirmation of an action that cannot be undone or costs something. Without a terminal it requires yes.
+// Confirm asks for confirmation of an action that cannot be undone or costs something. Without a terminal it requires
+// yes.
 func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) error {
 	if yes {
 		return nil
 	}
 	s := g.Streams()
 	if !s.InTTY {
-		return exit.Try(fault.New(fault.Invalid, "%q needs confirmation, and standard input is not a terminal", cmd.CommandPath()),
+		return exit.Try(fault.New(fault.Invalid, "%q needs confirmation, and standard input is not a terminal",
+			cmd.CommandPath()),
 			"Add --yes to the command.")
 	}
 	ok, err := s.Confirm(cmd.Context(), text, def)
@@ -270,7 +278,9 @@ func (g *Flags) Confirm(cmd *cobra.Command, yes bool, text string, def bool) err
 		return err
 	}
 	if !ok {
-		return &exit.Error{Code: exit.Failed, Err: exit.Try(fault.New(fault.Invalid, "canceled"), "%s --help", cmd.CommandPath())}
+		return &exit.Error{
+			Code: exit.Failed, Err: exit.Try(fault.New(fault.Invalid, "canceled"), "%s --help", cmd.CommandPath()),
+		}
 	}
 	return nil
 }
@@ -288,7 +298,8 @@ func (g *Flags) WarnVersion() {
 		server, own, g.made.URL())
 }
 
-// Release returns a version's first two numbers. Clients and servers with the same ones work together without a warning.
+// Release returns a version's first two numbers. Clients and servers with the same ones work together without a
+// warning.
 func Release(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
@@ -299,7 +310,8 @@ func ParseURL(text string) (*url.URL, error) {
 	text = strings.TrimSpace(text)
 	if !strings.Contains(text, "://") {
 		scheme := "https://"
-		if host := strings.SplitN(text, "/", 2)[0]; strings.HasPrefix(host, "localhost") || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[::1]") {
+		if host := strings.SplitN(text, "/", 2)[0]; strings.HasPrefix(host, "localhost") ||
+			strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[::1]") {
 			scheme = "http://"
 		}
 		text = scheme + text

@@ -74,5 +74,6 @@ func keyringFault(err error) error {
 	if err == nil {
 		return nil
 	}
-	return exit.Try(fault.New(fault.Invalid, "cannot use the system's keyring: %w", err), "Leave out --use-keyring (or unset CODER_USE_KEYRING): the session is then kept in the configuration folder.")
+	return exit.Try(fault.New(fault.Invalid, "cannot use the system's keyring: %w", err),
+		"Leave out --use-keyring (or unset CODER_USE_KEYRING): the session is then kept in the configuration folder.")
 }

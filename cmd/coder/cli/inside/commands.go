@@ -1,4 +1,5 @@
-// Package inside holds the commands that run inside a workspace, one file for each. They talk to its agent, and to no server.
+// Package inside holds the commands that run inside a workspace, one file for each. They talk to its agent, and to no
+// server.
 package inside
 
 import (

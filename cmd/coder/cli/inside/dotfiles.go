@@ -95,7 +95,8 @@ func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) erro
 			continue
 		}
 		if info.Mode()&0o111 == 0 {
-			return exit.Try(fault.New(fault.Invalid, "the script %s of the dotfiles is not executable", name), "git update-index --chmod=+x %s", shell.Word(name))
+			return exit.Try(fault.New(fault.Invalid, "the script %s of the dotfiles is not executable", name),
+				"git update-index --chmod=+x %s", shell.Word(name))
 		}
 		fmt.Fprintf(g.Streams().Err, "Running %s.\n", path)
 		if err := program(ctx, g, dir, path); err != nil {
@@ -106,7 +107,8 @@ func runDotfiles(g *global.Flags, cmd *cobra.Command, opts dotfilesOptions) erro
 	return linkDotfiles(g, dir, home)
 }
 
-// fetchDotfiles clones the repository or updates its clone. It refuses a clone of another repository, or one with changes.
+// fetchDotfiles clones the repository or updates its clone. It refuses a clone of another repository, or one with
+// changes.
 func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfilesOptions) error {
 	if _, err := os.Stat(filepath.Join(dir, ".git")); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -117,7 +119,8 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 			args = append(args, "--branch", opts.branch)
 		}
 		if err := program(ctx, g, "", append(args, "--", opts.repo, dir)...); err != nil {
-			return exit.Try(fault.New(fault.Unavailable, "cannot clone the repository %s: %w", opts.repo, err), "git clone %s", shell.Word(opts.repo))
+			return exit.Try(fault.New(fault.Unavailable, "cannot clone the repository %s: %w", opts.repo, err),
+				"git clone %s", shell.Word(opts.repo))
 		}
 		return nil
 	}
@@ -126,14 +129,16 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 		return fault.New(fault.Conflict, "the folder %s is not a clone: %w", dir, err)
 	}
 	if have != opts.repo {
-		return exit.Try(fault.New(fault.Conflict, "the folder %s is a clone of %s", dir, have), "coder dotfiles %s --repo-dir OTHER", shell.Word(opts.repo))
+		return exit.Try(fault.New(fault.Conflict, "the folder %s is a clone of %s", dir, have),
+			"coder dotfiles %s --repo-dir OTHER", shell.Word(opts.repo))
 	}
 	changes, err := gitOutput(ctx, dir, "status", "--porcelain", "--untracked-files=no")
 	if err != nil {
 		return fault.New(fault.Conflict, "cannot read the folder %s: %w", dir, err)
 	}
 	if changes != "" {
-		return exit.Try(fault.New(fault.Conflict, "the dotfiles in %s have uncommitted changes", dir), "git -C %s status", shell.Word(dir))
+		return exit.Try(fault.New(fault.Conflict, "the dotfiles in %s have uncommitted changes", dir),
+			"git -C %s status", shell.Word(dir))
 	}
 	if opts.branch != "" {
 		if err := program(ctx, g, dir, "git", "fetch", "origin", opts.branch); err != nil {
@@ -144,7 +149,8 @@ func fetchDotfiles(ctx context.Context, g *global.Flags, dir string, opts dotfil
 		}
 	}
 	if err := program(ctx, g, dir, "git", "pull", "--ff-only"); err != nil {
-		return exit.Try(fault.New(fault.Unavailable, "cannot update the dotfiles: %w", err), "git -C %s pull", shell.Word(dir))
+		return exit.Try(fault.New(fault.Unavailable, "cannot update the dotfiles: %w", err), "git -C %s pull",
+			shell.Word(dir))
 	}
 	return nil
 }
@@ -167,8 +173,9 @@ func gitOutput(ctx context.Context, dir string, args ...string) (string, error) 
 // link is a file of the repository and where it belongs.
 type link struct{ from, to string }
 
-// linkDotfiles links every file of the repository whose name, or that of its outermost folder, begins with a dot. It makes folders that are
-// missing and never replaces one, because other programs keep their files there. It changes nothing if something is in the way.
+// linkDotfiles links every file of the repository whose name, or that of its outermost folder, begins with a dot. It
+// makes folders that are missing and never replaces one, because other programs keep their files there. It changes
+// nothing if something is in the way.
 func linkDotfiles(g *global.Flags, dir, home string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -182,7 +189,8 @@ func linkDotfiles(g *global.Flags, dir, home string) error {
 		return err
 	}
 	if len(links)+linked == 0 {
-		return fault.New(fault.Invalid, "the repository has neither an install script nor a file whose name begins with a dot")
+		return fault.New(fault.Invalid,
+			"the repository has neither an install script nor a file whose name begins with a dot")
 	}
 	for _, l := range links {
 		if err := os.MkdirAll(filepath.Dir(l.to), 0o755); err != nil {
@@ -227,13 +235,16 @@ func missingLinks(dir, home string) (links []link, linked int, err error) {
 		info, err := os.Stat(to)
 		switch {
 		case entry.IsDir() && err == nil && !info.IsDir():
-			return exit.Try(fault.New(fault.Conflict, "%s is a file, and the repository has a folder with that name", to), "mv %s %s", shell.Word(to), shell.Word(to+".bak"))
+			return exit.Try(fault.New(fault.Conflict, "%s is a file, and the repository has a folder with that name",
+				to), "mv %s %s", shell.Word(to), shell.Word(to+".bak"))
 		case entry.IsDir():
 			return nil
 		case err == nil && info.IsDir():
-			return exit.Try(fault.New(fault.Conflict, "%s is a folder, and the repository has a file with that name", to), "mv %s %s", shell.Word(to), shell.Word(to+".bak"))
+			return exit.Try(fault.New(fault.Conflict, "%s is a folder, and the repository has a file with that name",
+				to), "mv %s %s", shell.Word(to), shell.Word(to+".bak"))
 		}
-		if parent := existing(filepath.Dir(to)); parent == dir || strings.HasPrefix(parent, dir+string(filepath.Separator)) {
+		if parent := existing(filepath.Dir(to)); parent == dir ||
+			strings.HasPrefix(parent, dir+string(filepath.Separator)) {
 			return fault.New(fault.Conflict, "%s lies in the clone of the dotfiles, %s", to, dir).
 				WithDetail("Choose another folder for the clone with --repo-dir, or for the links with --symlink-dir.")
 		}

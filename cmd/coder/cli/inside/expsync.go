@@ -39,7 +39,8 @@ These commands talk to the agent of the workspace they run in.`,
   coder exp sync status ide`,
 		Args: cobra.NoArgs,
 	}
-	cmd.PersistentFlags().StringVar(&opts.socket, "socket-path", "", "path of the agent's socket (default the workspace's)")
+	cmd.PersistentFlags().StringVar(&opts.socket, "socket-path", "",
+		"path of the agent's socket (default the workspace's)")
 	flags.SetEnv(cmd.PersistentFlags().Lookup("socket-path"), units.SocketEnv)
 	start := &cobra.Command{
 		Use: "start UNIT", Short: "Wait for a unit's dependencies and start it",
@@ -93,15 +94,18 @@ These commands talk to the agent of the workspace they run in.`,
 const (
 	// syncAway is how long to retry an agent that does not answer, since it may be restarting.
 	syncAway = 30 * time.Second
-	// syncLate is how long after its timeout a start still waits for the agent, which alone knows whether the unit was started.
+	// syncLate is how long after its timeout a start still waits for the agent, which alone knows whether the unit was
+	// started.
 	syncLate = 5 * time.Second
 )
 
-// askSync sends a request to the workspace's agent, and retries while the agent is unreachable. A start must succeed within opts.timeout.
+// askSync sends a request to the workspace's agent, and retries while the agent is unreachable. A start must succeed
+// within opts.timeout.
 func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit, error) {
 	path := opts.socket
 	if path == "" {
-		return units.Unit{}, exit.Try(fault.New(fault.Invalid, "this is not a workspace: $%s is not set", units.SocketEnv), "coder exp sync --help")
+		return units.Unit{}, exit.Try(fault.New(fault.Invalid, "this is not a workspace: $%s is not set",
+			units.SocketEnv), "coder exp sync --help")
 	}
 	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	lost := time.Now()
@@ -125,13 +129,15 @@ func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit
 		case err == nil:
 			return u, nil
 		case ctx.Err() == context.DeadlineExceeded, start && errors.Is(err, units.ErrAway) && time.Now().After(until):
-			return u, exit.Try(fault.New(fault.Unavailable, "%s could not start in time", r.Unit), "coder exp sync status %s", shell.Word(r.Unit))
+			return u, exit.Try(fault.New(fault.Unavailable, "%s could not start in time", r.Unit),
+				"coder exp sync status %s", shell.Word(r.Unit))
 		case ctx.Err() != nil:
 			return u, ctx.Err()
 		case !errors.Is(err, units.ErrAway):
 			return u, exit.Try(fault.New(fault.Conflict, "%w", err), "coder exp sync status %s", shell.Word(r.Unit))
 		case time.Since(lost) > syncAway:
-			return u, exit.Try(fault.New(fault.Unavailable, "the workspace's agent does not answer: %w", err), "coder exp sync ping")
+			return u, exit.Try(fault.New(fault.Unavailable, "the workspace's agent does not answer: %w", err),
+				"coder exp sync ping")
 		}
 		if err := pause.Wait(ctx); err != nil {
 			return u, err

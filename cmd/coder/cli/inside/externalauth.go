@@ -41,7 +41,8 @@ func runAccessToken(ctx context.Context, g *global.Flags, id string) error {
 	case err != nil:
 		return err
 	case answer.Unknown:
-		return fault.New(fault.NotFound, "the server has no login %q", id).WithDetail("the operator of the server configures logins")
+		return fault.New(fault.NotFound, "the server has no login %q", id).
+			WithDetail("the operator of the server configures logins")
 	case answer.Token == "":
 		fmt.Fprintln(g.Streams().Out, answer.Page)
 		return &exit.Error{Code: exit.Failed}

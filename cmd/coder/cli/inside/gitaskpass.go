@@ -52,8 +52,8 @@ func parsePrompt(text string) (password bool, url string, ok bool) {
 	if !found {
 		return false, "", false
 	}
-	// Older versions of git do not encode a user name: one that contains a slash must not pass for a host. The text after the last @ is the
-	// host, and a path with an @ names an unknown host.
+	// Older versions of git do not encode a user name: one that contains a slash must not pass for a host. The text
+	// after the last @ is the host, and a path with an @ names an unknown host.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		rest = rest[at+1:]
 	}
@@ -94,11 +94,13 @@ func noAnswer(g *global.Flags, format string, args ...any) error {
 func askLogin(ctx context.Context, r login.Request) (login.Answer, error) {
 	socket := os.Getenv(login.SocketEnv)
 	if socket == "" {
-		return login.Answer{}, exit.Try(fault.New(fault.Invalid, "there are no logins here: $%s is not set", login.SocketEnv), "Run this inside a workspace: coder ssh WORKSPACE")
+		return login.Answer{}, exit.Try(fault.New(fault.Invalid, "there are no logins here: $%s is not set",
+			login.SocketEnv), "Run this inside a workspace: coder ssh WORKSPACE")
 	}
 	answer, err := login.Ask(ctx, socket, r)
 	if err != nil && ctx.Err() == nil {
-		return answer, exit.Try(fault.New(fault.Unavailable, "cannot fetch the login: %w", err), "Try again in a moment.")
+		return answer, exit.Try(fault.New(fault.Unavailable, "cannot fetch the login: %w", err),
+			"Try again in a moment.")
 	}
 	return answer, err
 }

@@ -50,9 +50,9 @@ func SignArgs(args []string) ([]string, bool) {
 	return append([]string{"gitsign", "--"}, args...), true
 }
 
-// runGitSign runs ssh-keygen, or the user's own signing program, to its end. If the key to sign with is the owner's key for git, or the
-// file holds no key at all, the owner's key signs: modules that fetch a key from the server do not get one, because it never leaves the
-// server, and leave a file without a key behind.
+// runGitSign runs ssh-keygen, or the user's own signing program, to its end. If the key to sign with is the owner's key
+// for git, or the file holds no key at all, the owner's key signs: modules that fetch a key from the server do not get
+// one, because it never leaves the server, and leave a file without a key behind.
 func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 	program, env := "ssh-keygen", os.Environ()
 	if own := ownSignProgram(ctx); own != "" {
@@ -61,7 +61,8 @@ func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 		socket := os.Getenv(agent.GitAgentEnv)
 		public, err := gitPublicKey(ctx, socket)
 		if err != nil && !isKey(args[i+1]) {
-			return exit.Try(fault.New(fault.Unavailable, "cannot fetch your Git key from the server: %w", err), "git commit --no-gpg-sign")
+			return exit.Try(fault.New(fault.Unavailable, "cannot fetch your Git key from the server: %w", err),
+				"git commit --no-gpg-sign")
 		}
 		if err == nil && signsForOwner(args[i+1], public) {
 			dir, err := scratch.Make("coder-sign-")
@@ -79,7 +80,8 @@ func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 	}
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return fault.New(fault.Invalid, "signing commits needs %s, which this workspace does not have: %w", program, err)
+		return fault.New(fault.Invalid, "signing commits needs %s, which this workspace does not have: %w", program,
+			err)
 	}
 	run := exec.CommandContext(ctx, path, args...)
 	s := g.Streams()
@@ -94,7 +96,8 @@ func runGitSign(ctx context.Context, g *global.Flags, args []string) error {
 // ownSignProgram returns the gpg.ssh.program of the user's own configuration, or "" if it is not set.
 func ownSignProgram(ctx context.Context) string {
 	cmd := exec.CommandContext(ctx, "git", "config", "--get", "gpg.ssh.program")
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GIT_CONFIG_COUNT=") })
+	cmd.Env = slices.DeleteFunc(os.Environ(),
+		func(kv string) bool { return strings.HasPrefix(kv, "GIT_CONFIG_COUNT=") })
 	out, err := cmd.Output()
 	if err != nil {
 		return ""
@@ -119,8 +122,8 @@ func gitPublicKey(ctx context.Context, socket string) (ssh.PublicKey, error) {
 	return ssh.ParsePublicKey(keys[0].Blob)
 }
 
-// signsForOwner reports whether a file to sign with holds the owner's public key, or no key at all. It leaves a file that cannot be read to
-// ssh-keygen.
+// signsForOwner reports whether a file to sign with holds the owner's public key, or no key at all. It leaves a file
+// that cannot be read to ssh-keygen.
 func signsForOwner(path string, owner ssh.PublicKey) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

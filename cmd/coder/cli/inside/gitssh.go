@@ -47,11 +47,13 @@ with it; keys of an SSH agent that you forwarded with -A are offered after it. "
 func runGitSSH(ctx context.Context, g *global.Flags, args []string) error {
 	socket := os.Getenv(agent.GitAgentEnv)
 	if socket == "" {
-		return exit.Try(fault.New(fault.Invalid, "there is no Git key here: $%s is not set", agent.GitAgentEnv), "Run git inside a workspace: coder ssh WORKSPACE")
+		return exit.Try(fault.New(fault.Invalid, "there is no Git key here: $%s is not set", agent.GitAgentEnv),
+			"Run git inside a workspace: coder ssh WORKSPACE")
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return fault.New(fault.Invalid, "git over SSH needs OpenSSH's client, which this workspace does not have: %w", err)
+		return fault.New(fault.Invalid, "git over SSH needs OpenSSH's client, which this workspace does not have: %w",
+			err)
 	}
 	if forwarded := os.Getenv("SSH_AUTH_SOCK"); forwarded != "" && forwarded != socket {
 		both, err := joinAgents(socket, forwarded)
@@ -156,7 +158,9 @@ func (k keyrings) Sign(key ssh.PublicKey, data []byte) (*ssh.Signature, error) {
 	return k.SignWithFlags(key, data, 0)
 }
 
-func (k keyrings) SignWithFlags(key ssh.PublicKey, data []byte, flags sshagent.SignatureFlags) (signature *ssh.Signature, err error) {
+func (k keyrings) SignWithFlags(
+	key ssh.PublicKey, data []byte, flags sshagent.SignatureFlags,
+) (signature *ssh.Signature, err error) {
 	err = errors.New("no such key")
 	for _, ring := range k {
 		if signature, err = ring.SignWithFlags(key, data, flags); err == nil {

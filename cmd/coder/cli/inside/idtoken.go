@@ -65,7 +65,8 @@ func askIDToken(ctx context.Context, audience string) (login.Answer, error) {
 		return answer, fault.New(fault.Forbidden, "the server refused the ID token: %w", refused)
 	}
 	if err != nil && ctx.Err() == nil {
-		return answer, exit.Try(fault.New(fault.Unavailable, "cannot fetch the ID token: %w", err), "Try again in a moment.")
+		return answer, exit.Try(fault.New(fault.Unavailable, "cannot fetch the ID token: %w", err),
+			"Try again in a moment.")
 	}
 	if err == nil && answer.Token == "" {
 		older := fault.New(fault.Unavailable, "this workspace's agent knows no ID tokens")

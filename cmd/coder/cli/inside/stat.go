@@ -85,7 +85,8 @@ func statOne(g *global.Flags, name, short string, opts *statOptions, measure fun
 		cmd.Flags().StringVar(&opts.path, "path", "/", "file or folder on the file system to measure")
 	}
 	if bytes {
-		cmd.Flags().StringVar(&opts.prefix, "prefix", "", "unit prefix of the text output: Ki, Mi, Gi or Ti (default one that fits)")
+		cmd.Flags().StringVar(&opts.prefix, "prefix", "",
+			"unit prefix of the text output: Ki, Mi, Gi or Ti (default one that fits)")
 	}
 	return cmd
 }
@@ -140,7 +141,8 @@ func statScale(prefix string, largest float64) (unit string, scale float64, err 
 	prefixes := []string{"", "Ki", "Mi", "Gi", "Ti"}
 	scale = 1
 	for i, p := range prefixes {
-		if prefix != "" && strings.EqualFold(p, strings.TrimSuffix(prefix, "B")) || prefix == "" && (largest < 1024*scale || i == len(prefixes)-1) {
+		if prefix != "" && strings.EqualFold(p, strings.TrimSuffix(prefix, "B")) || prefix == "" &&
+			(largest < 1024*scale || i == len(prefixes)-1) {
 			return p + "B", scale, nil
 		}
 		scale *= 1024

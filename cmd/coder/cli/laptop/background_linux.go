@@ -38,8 +38,9 @@ func CurrentStage() Stage {
 	return Stage(os.Getenv(stageEnv))
 }
 
-// Background starts the keeper in the background, and returns when the server is ready, or with what it has said when it
-// ended. It waits until then, or until ctx ends, and writes to progress what they say if that takes longer than usual.
+// Background starts the keeper in the background, and returns when the server is ready, or with what it has said when
+// it ended. It waits until then, or until ctx ends, and writes to progress what they say if that takes longer than
+// usual.
 func Background(ctx context.Context, dir string, args []string, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
@@ -87,7 +88,8 @@ func Background(ctx context.Context, dir string, args []string, progress io.Writ
 // usual is how long it takes to connect, at most, unless something is wrong.
 const usual = 3 * time.Second
 
-// connected waits until the keeper reports that the server is ready, or ends. It tells what they say after the usual time.
+// connected waits until the keeper reports that the server is ready, or ends. It tells what they say after the usual
+// time.
 func connected(ready io.Reader, said *news, progress io.Writer) bool {
 	answer := make(chan int, 1)
 	go func() {

@@ -28,8 +28,8 @@ type Setup struct {
 	Resolver   string     `json:"resolver"` // systemd-resolved, or the file that names the name server
 	NameServer netip.Addr `json:"name_server"`
 	Overlaps   []string   `json:"overlaps"` // other routes to addresses of the mesh
-	// Original is the file with the resolver's configuration before, whose servers answer for all other names. Empty: the resolver asks us for
-	// workspaces only.
+	// Original is the file with the resolver's configuration before, whose servers answer for all other names. Empty:
+	// the resolver asks us for workspaces only.
 	Original string `json:"-"`
 }
 

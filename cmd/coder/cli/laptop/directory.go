@@ -50,8 +50,9 @@ func (d *Directory) Set(workspaces []sdk.Workspace) (gone []Agent) {
 		}
 		for _, a := range ws.LatestBuild.Agents() {
 			agents[tailnet.Addr(a.ID)] = Agent{
-				ID: a.ID, Workspace: ws.ID, Host: hostname.Of(ws.OwnerName, ws.Name, a.Name), Address: tailnet.Addr(a.ID),
-				owner: ws.OwnerName, name: ws.Name, agent: a.Name, mine: ws.OwnerID == d.user, child: a.ParentID != nil,
+				ID: a.ID, Workspace: ws.ID, Host: hostname.Of(ws.OwnerName, ws.Name, a.Name),
+				Address: tailnet.Addr(a.ID),
+				owner:   ws.OwnerName, name: ws.Name, agent: a.Name, mine: ws.OwnerID == d.user, child: a.ParentID != nil,
 			}
 		}
 	}
@@ -108,8 +109,9 @@ func (d *Directory) names(a Agent) []string {
 	return append(names, a.Host)
 }
 
-// find returns the one agent that [owner/]workspace[.agent] means, as the server's devices do: case does not matter, a name without an owner is
-// the user's own, and one without an agent is the only one that is none of a dev container. d.mu must be held.
+// find returns the one agent that [owner/]workspace[.agent] means, as the server's devices do: case does not matter, a
+// name without an owner is the user's own, and one without an agent is the only one that is none of a dev container.
+// d.mu must be held.
 func (d *Directory) find(name string) (found Agent, ok bool) {
 	owner, rest, named := strings.Cut(name, "/")
 	if !named {
@@ -118,7 +120,8 @@ func (d *Directory) find(name string) (found Agent, ok bool) {
 	mine := owner == "" || strings.EqualFold(owner, sdk.Me)
 	workspace, agent, _ := strings.Cut(rest, ".")
 	for _, a := range d.agents {
-		if mine != a.mine && mine || !mine && !strings.EqualFold(owner, a.owner) || !strings.EqualFold(workspace, a.name) {
+		if mine != a.mine && mine || !mine && !strings.EqualFold(owner, a.owner) ||
+			!strings.EqualFold(workspace, a.name) {
 			continue
 		}
 		if agent == "" && a.child || agent != "" && !strings.EqualFold(agent, a.agent) {
@@ -132,7 +135,8 @@ func (d *Directory) find(name string) (found Agent, ok bool) {
 	return found, ok
 }
 
-// errNone is the answer for all names and addresses that mean nothing to the user, whether or not they mean something to others.
+// errNone is the answer for all names and addresses that mean nothing to the user, whether or not they mean something
+// to others.
 func errNone() error {
 	return fault.New(fault.NotFound, "No workspace that you may connect to has the name.")
 }

@@ -34,8 +34,8 @@ type KeepOptions struct {
 	Logger *slog.Logger
 }
 
-// What the server finds in its environment, and as open files. The lock comes first: the kernel closes the files of a process that was killed
-// from the last to the first, so that the device is free once the lock is.
+// What the server finds in its environment, and as open files. The lock comes first: the kernel closes the files of a
+// process that was killed from the last to the first, so that the device is free once the lock is.
 const (
 	setupEnv  = "CODER_CONNECT_SETUP"
 	lockFD    = 3
@@ -44,7 +44,8 @@ const (
 	readyFD   = 6
 )
 
-// Keep connects the machine, runs the server as the user until it ends or ctx does, and takes everything back. It needs root's rights.
+// Keep connects the machine, runs the server as the user until it ends or ctx does, and takes everything back. It needs
+// root's rights.
 func Keep(ctx context.Context, opts KeepOptions) (err error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
@@ -64,7 +65,8 @@ func Keep(ctx context.Context, opts KeepOptions) (err error) {
 	k.setup = Setup{Device: deviceName, Machine: tailnet.Addr(uuid.New()), NameServer: NameServer}
 	device, err := tunnel.Create(deviceName)
 	if err != nil {
-		return fault.New(fault.Unavailable, "%w", err).WithDetail("Is the module tun loaded, and may this process administer the network?")
+		return fault.New(fault.Unavailable, "%w", err).
+			WithDetail("Is the module tun loaded, and may this process administer the network?")
 	}
 	defer func() {
 		device.Close()
@@ -79,7 +81,8 @@ func Keep(ctx context.Context, opts KeepOptions) (err error) {
 	return k.serve(ctx, device)
 }
 
-// Restore takes back what a keeper that was killed has left behind, once the server has ended, too. It fails while a keeper runs.
+// Restore takes back what a keeper that was killed has left behind, once the server has ended, too. It fails while a
+// keeper runs.
 func Restore(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { // it goes when the machine starts again
 		return fmt.Errorf("make folder: %w", err)
@@ -101,7 +104,8 @@ func Left(dir string) bool {
 	return err == nil && ours(string(text))
 }
 
-// Down ends coder connect, and returns when everything was taken back. It returns ErrDown if the keeper was killed and has left something.
+// Down ends coder connect, and returns when everything was taken back. It returns ErrDown if the keeper was killed and
+// has left something.
 func Down(ctx context.Context, dir string) error {
 	conn, err := request(ctx, dir, commandDown)
 	if err != nil {
@@ -245,7 +249,8 @@ func Inherited() (setup Setup, device int, control net.Listener, ready func(), e
 	return setup, deviceFD, control, ready, nil
 }
 
-// UserFor returns the user whose programs shall reach workspaces: the named one, or who has called sudo, or this process's.
+// UserFor returns the user whose programs shall reach workspaces: the named one, or who has called sudo, or this
+// process's.
 func UserFor(name string) (*user.User, error) {
 	switch id := os.Getenv("SUDO_UID"); {
 	case name != "":

@@ -17,8 +17,8 @@ import (
 func keeperLock(dir string) string { return filepath.Join(dir, "lock") }
 func serverLock(dir string) string { return filepath.Join(dir, "server.lock") }
 
-// locks are held while coder connect is up. The keeper's says that there is one. The server's is also held by the server, so that it says whether
-// the device is in use, even after the keeper was killed.
+// locks are held while coder connect is up. The keeper's says that there is one. The server's is also held by the
+// server, so that it says whether the device is in use, even after the keeper was killed.
 type locks struct{ keeper, server *os.File }
 
 // lock keeps a second keeper away until close. It waits for the end of a server whose keeper was killed.
@@ -35,7 +35,8 @@ func lock(ctx context.Context, dir string) (l locks, err error) {
 		return l, err
 	}
 	if syscall.Flock(int(l.keeper.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return l, fault.New(fault.Conflict, "coder connect is already up on this machine").WithDetail("End it first: sudo coder connect down")
+		return l, fault.New(fault.Conflict, "coder connect is already up on this machine").
+			WithDetail("End it first: sudo coder connect down")
 	}
 	return l, flock(ctx, l.server, syscall.LOCK_EX)
 }
@@ -64,7 +65,8 @@ func flock(ctx context.Context, file *os.File, how int) error {
 	}
 }
 
-// give lets the user's coder connect down wait for the locks. Other users, who could keep coder connect from starting with them, cannot open them.
+// give lets the user's coder connect down wait for the locks. Other users, who could keep coder connect from starting
+// with them, cannot open them.
 func (l locks) give(u *user.User) error {
 	credential, err := credentialOf(u)
 	if err != nil {

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// table has the routes, apart from those of other programs, and priority is where the kernel asks it: before the main
-	// table, and before the tables of other VPNs, which are asked for all addresses.
+	// table has the routes, apart from those of other programs, and priority is where the kernel asks it: before the
+	// main table, and before the tables of other VPNs, which are asked for all addresses.
 	table, priority = "20552", "5200"
 	resolvConf      = "/etc/resolv.conf"
 	resolved        = "systemd-resolved"
 )
 
-// state is what the keeper has changed on the machine, except the resolver's file, which says that for itself. It is written before it changes
-// anything.
+// state is what the keeper has changed on the machine, except the resolver's file, which says that for itself. It is
+// written before it changes anything.
 type state struct {
 	Rules [][]string `json:"rules"` // arguments of ip -6 rule del
 }
@@ -99,7 +99,8 @@ func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// resolver makes the machine's resolver ask the name server: systemd-resolved for the names of workspaces only, others for all.
+// resolver makes the machine's resolver ask the name server: systemd-resolved for the names of workspaces only, others
+// for all.
 func (k *keeper) resolver(ctx context.Context) error {
 	if _, err := os.Stat("/run/systemd/resolve/io.systemd.Resolve"); err == nil {
 		for _, args := range resolvedCommands(deviceName) {
@@ -128,8 +129,8 @@ func (k *keeper) resolver(ctx context.Context) error {
 	return replace(resolvConf, []byte(withServer(string(text), link, NameServer)))
 }
 
-// linked returns the file to which a symbolic link at resolvConf leads. Its owner, such as resolvconf, goes on to write the name servers of the present
-// network to it.
+// linked returns the file to which a symbolic link at resolvConf leads. Its owner, such as resolvconf, goes on to write
+// the name servers of the present network to it.
 func linked(link string) string {
 	if filepath.IsAbs(link) {
 		return link
@@ -137,7 +138,8 @@ func linked(link string) string {
 	return filepath.Join(filepath.Dir(resolvConf), link)
 }
 
-// replace replaces a file, or what it says if it cannot be replaced because something is mounted on it, as in containers.
+// replace replaces a file, or what it says if it cannot be replaced because something is mounted on it, as in
+// containers.
 func replace(path string, text []byte) error {
 	err := writeFile(path, text, 0o644)
 	if errors.Is(err, syscall.EBUSY) {
@@ -146,7 +148,8 @@ func replace(path string, text []byte) error {
 	return err
 }
 
-// restore takes back what the state and the resolver's file say. The routes and what systemd-resolved knows have ended with the device.
+// restore takes back what the state and the resolver's file say. The routes and what systemd-resolved knows have ended
+// with the device.
 func restore(ctx context.Context, dir string) error {
 	if err := restoreResolver(); err != nil {
 		return fmt.Errorf("restore %s: %w", resolvConf, err)
@@ -194,8 +197,8 @@ func restoreResolver() error {
 	return replace(resolvConf, []byte(original))
 }
 
-// resolvedCommands returns what makes systemd-resolved ask the name server about workspaces, and about nothing else. The zone coder is not signed,
-// and the server is on this machine, whatever is set for others.
+// resolvedCommands returns what makes systemd-resolved ask the name server about workspaces, and about nothing else.
+// The zone coder is not signed, and the server is on this machine, whatever is set for others.
 func resolvedCommands(device string) [][]string {
 	return [][]string{
 		{"dns", device, NameServer.String()},

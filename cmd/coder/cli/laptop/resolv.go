@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// A resolver configuration of ours begins with marker. It says how it was made, so that it can be taken back after a crash of the machine, too: what
-// follows linkMark is where the symbolic link led that it has replaced, and what follows wasMark is the original of the next line.
+// A resolver configuration of ours begins with marker. It says how it was made, so that it can be taken back after a
+// crash of the machine, too: what follows linkMark is where the symbolic link led that it has replaced, and what
+// follows wasMark is the original of the next line.
 const (
 	marker   = `# coder connect wrote this file. "coder connect down" restores the original.`
 	linkMark = "# coder connect has replaced a link to "
@@ -16,9 +17,9 @@ const (
 // ours reports whether a resolver configuration is ours.
 func ours(text string) bool { return strings.HasPrefix(text, marker+"\n") }
 
-// withServer returns a resolver configuration (resolv.conf(5)) that asks a name server before those of the original, which was a symbolic link
-// unless link is empty. The others stay in the file: if coder connect is killed, its address has no route, and programs go on to the next server at
-// once.
+// withServer returns a resolver configuration (resolv.conf(5)) that asks a name server before those of the original,
+// which was a symbolic link unless link is empty. The others stay in the file: if coder connect is killed, its address
+// has no route, and programs go on to the next server at once.
 func withServer(original, link string, server netip.Addr) string {
 	var b strings.Builder
 	b.WriteString(marker + "\n")

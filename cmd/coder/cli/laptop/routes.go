@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// overlaps returns the routes that share addresses with a prefix, from the output of "ip -6 -j route show table all". Other VPNs have such
-// routes if they use the same range. Routes to everywhere do not count, nor those of a device.
+// overlaps returns the routes that share addresses with a prefix, from the output of "ip -6 -j route show table all".
+// Other VPNs have such routes if they use the same range. Routes to everywhere do not count, nor those of a device.
 func overlaps(routes []byte, prefix netip.Prefix, device string) ([]string, error) {
 	var all []struct {
 		Type, Dst, Dev string

@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// dialTimeout bounds the wait for an introduction and the agent's answer, as long as programs wait for one to a SYN.
+	// dialTimeout bounds the wait for an introduction and the agent's answer, as long as programs wait for one to a
+	// SYN.
 	dialTimeout = 15 * time.Second
 	// readGap is the least time between two readings of the list of workspaces.
 	readGap = 500 * time.Millisecond
@@ -287,7 +288,9 @@ func (s *server) reportUsage(ctx context.Context) {
 			s.mu.Unlock()
 			if used {
 				// One lost report of many does no harm.
-				_ = client.WorkspaceUsage(ctx, a.Workspace, sdk.UsageRequest{AgentID: a.ID, AppName: "reconnecting-pty"})
+				_ = client.WorkspaceUsage(ctx, a.Workspace, sdk.UsageRequest{
+					AgentID: a.ID, AppName: "reconnecting-pty",
+				})
 			}
 		}
 	}
@@ -295,7 +298,9 @@ func (s *server) reportUsage(ctx context.Context) {
 
 // describe returns what coder connect status shows.
 func (s *server) describe(user string) Status {
-	st := Status{Server: s.opts.Client.URL().String(), User: user, Since: s.since, Keeper: os.Getppid(), Setup: s.opts.Setup}
+	st := Status{
+		Server: s.opts.Client.URL().String(), User: user, Since: s.since, Keeper: os.Getppid(), Setup: s.opts.Setup,
+	}
 	for _, a := range s.dir.All() {
 		_, introduced := s.opts.Mesh.Key(a.ID)
 		st.Workspaces = append(st.Workspaces, Reachable{Agent: a, Introduced: introduced})

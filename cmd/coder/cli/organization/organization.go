@@ -1,5 +1,5 @@
-// Package organization chooses the organization that a command works in, and finds templates by name across organizations. It knows no
-// command and no global flag.
+// Package organization chooses the organization that a command works in, and finds templates by name across
+// organizations. It knows no command and no global flag.
 package organization
 
 import (
@@ -27,7 +27,8 @@ func Of(name string) Flag { return Flag{name} }
 
 // Add adds the flag, which CODER_ORGANIZATION also sets.
 func (f *Flag) Add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.name, "org", "O", "", "name or id of the organization (default your only one, or else the default organization)")
+	cmd.Flags().StringVarP(&f.name, "org", "O", "",
+		"name or id of the organization (default your only one, or else the default organization)")
 	flags.SetEnv(cmd.Flags().Lookup("org"), "CODER_ORGANIZATION")
 }
 
@@ -46,8 +47,8 @@ func (f *Flag) AddFilter(cmd *cobra.Command) {
 // Given reports whether an organization is named.
 func (f *Flag) Given() bool { return f.name != "" }
 
-// Find returns the organization that is named, or else the user's only one. Users of several, who name none, get the default one if
-// they are members of it.
+// Find returns the organization that is named, or else the user's only one. Users of several, who name none, get the
+// default one if they are members of it.
 func (f *Flag) Find(ctx context.Context, client *sdk.Client) (sdk.Organization, error) {
 	if f.Given() {
 		return Named(ctx, client, f.name)
@@ -66,7 +67,8 @@ func (f *Flag) Find(ctx context.Context, client *sdk.Client) (sdk.Organization, 
 		return sdk.Organization{}, exit.Try(fault.New(fault.Invalid, "you are not a member of an organization"),
 			"Name one with --org, or ask an administrator to add you.")
 	}
-	return sdk.Organization{}, exit.Try(fault.New(fault.Invalid, "you are a member of several organizations: %s", names(mine)), "--org %s", shell.Word(mine[0].Name))
+	return sdk.Organization{}, exit.Try(fault.New(fault.Invalid, "you are a member of several organizations: %s",
+		names(mine)), "--org %s", shell.Word(mine[0].Name))
 }
 
 // Named returns an organization by name or id. The error for an unknown one lists those that the user sees.
@@ -84,10 +86,12 @@ func Named(ctx context.Context, client *sdk.Client, name string) (sdk.Organizati
 		return org, exit.Try(unknown, "Ask an administrator to add you to an organization.")
 	}
 	near := nearest.To(name, nameList(known))
-	return org, exit.Try(unknown.WithDetail("Your organizations: %s", names(known)), "--org %s", shell.Word(cmp.Or(near, known[0].Name)))
+	return org, exit.Try(unknown.WithDetail("Your organizations: %s", names(known)), "--org %s",
+		shell.Word(cmp.Or(near, known[0].Name)))
 }
 
-// Template returns a template by name: of the organization that is named, or else the only one that the user sees in any organization.
+// Template returns a template by name: of the organization that is named, or else the only one that the user sees in
+// any organization.
 func (f *Flag) Template(ctx context.Context, client *sdk.Client, name string) (sdk.Template, error) {
 	found, err := f.templates(ctx, client, name)
 	if err != nil {
@@ -108,10 +112,12 @@ func (f *Flag) Template(ctx context.Context, client *sdk.Client, name string) (s
 		where = append(where, t.OrganizationName)
 	}
 	slices.Sort(where)
-	return sdk.Template{}, exit.Try(fault.New(fault.Conflict, "several organizations have a template %q: %s", name, strings.Join(where, ", ")), "--org %s", shell.Word(where[0]))
+	return sdk.Template{}, exit.Try(fault.New(fault.Conflict, "several organizations have a template %q: %s", name,
+		strings.Join(where, ", ")), "--org %s", shell.Word(where[0]))
 }
 
-// nearestTemplate returns the template that is spelled almost like the name, "" if there is none or that cannot be found out.
+// nearestTemplate returns the template that is spelled almost like the name, "" if there is none or that cannot be
+// found out.
 func (f *Flag) nearestTemplate(ctx context.Context, client *sdk.Client, name string) string {
 	list, err := f.Templates(ctx, client, "")
 	if err != nil {
@@ -139,7 +145,8 @@ func (f *Flag) templates(ctx context.Context, client *sdk.Client, name string) (
 	return []sdk.Template{t}, err
 }
 
-// Templates returns the templates of the organization that is named, or else all that the user sees, in an order; "" means by name.
+// Templates returns the templates of the organization that is named, or else all that the user sees, in an order; ""
+// means by name.
 func (f *Flag) Templates(ctx context.Context, client *sdk.Client, order sdk.TemplateOrder) ([]sdk.Template, error) {
 	if !f.Given() {
 		return client.Templates(ctx, "", order)

@@ -9,8 +9,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
-// Absent describes commands for things that other servers have and this one does not. They answer scripts that were made for those: the list
-// is empty, and every other command fails with the reason.
+// Absent describes commands for things that other servers have and this one does not. They answer scripts that were
+// made for those: the list is empty, and every other command fails with the reason.
 type Absent struct {
 	Name    string   // of the command
 	Aliases []string // likewise
@@ -23,7 +23,8 @@ type Absent struct {
 // Command returns the commands, which help does not list.
 func (a Absent) Command(streams func() *tty.Streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: a.Name, Aliases: a.Aliases, Short: "List " + a.Things + ", which this server does not have", Example: "  coder " + a.Name + " list", Hidden: true,
+		Use: a.Name, Aliases: a.Aliases, Short: "List " + a.Things + ", which this server does not have",
+		Example: "  coder " + a.Name + " list", Hidden: true,
 	}
 	var format string
 	list := &cobra.Command{
@@ -47,7 +48,8 @@ func (a Absent) Command(streams func() *tty.Streams) *cobra.Command {
 	cmd.AddCommand(list)
 	for _, verb := range a.Verbs {
 		cmd.AddCommand(&cobra.Command{
-			Use: verb, Short: "Explain why there are no " + a.Things, Example: "  coder " + a.Name + " " + verb, Args: cobra.ArbitraryArgs,
+			Use: verb, Short: "Explain why there are no " + a.Things, Example: "  coder " + a.Name + " " + verb,
+			Args:               cobra.ArbitraryArgs,
 			FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 			RunE: func(*cobra.Command, []string) error {
 				return fault.New(fault.NotFound, "%s", a.Reason).WithDetail("%s", a.Remedy)

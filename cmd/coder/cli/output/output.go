@@ -1,4 +1,5 @@
-// Package output prints the results of commands: lists as tables or JSON, times and durations in readable form. It knows no server.
+// Package output prints the results of commands: lists as tables or JSON, times and durations in readable form. It
+// knows no server.
 package output
 
 import (
@@ -60,7 +61,8 @@ func (o *List[T]) Flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.Format, "output", "o", "table", "table or json")
 	cmd.Flags().StringSliceVarP(&o.Chosen, "column", "c", nil, "columns of the table, of: "+strings.Join(names, ", "))
 	// Registering fails only for flags that do not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "table"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions([]string{"json", "table"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("column", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		before := word[:strings.LastIndexByte(word, ',')+1] // columns that are named already
 		var words []string
@@ -91,7 +93,8 @@ func (o *List[T]) Print(w io.Writer, items []T) error {
 	var columns []Column[T]
 	table := tty.Table{}
 	for _, name := range chosen {
-		i := slices.IndexFunc(o.Columns, func(c Column[T]) bool { return strings.EqualFold(c.name, strings.TrimSpace(name)) })
+		i := slices.IndexFunc(o.Columns,
+			func(c Column[T]) bool { return strings.EqualFold(c.name, strings.TrimSpace(name)) })
 		if i < 0 {
 			return o.unknownColumn(name)
 		}

@@ -79,8 +79,10 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("organization id", func(j sdk.ProvisionerJob) string { return j.OrganizationID.String() }),
 		output.Col("organization", func(sdk.ProvisionerJob) string { return opts.found.Name }),
 		output.Col("initiator id", func(j sdk.ProvisionerJob) string { return j.InitiatorID.String() }),
-		output.Col("template version id", func(j sdk.ProvisionerJob) string { return idOrNone(j.Input.TemplateVersionID) }),
-		output.Col("workspace build id", func(j sdk.ProvisionerJob) string { return idOrNone(j.Input.WorkspaceBuildID) }),
+		output.Col("template version id",
+			func(j sdk.ProvisionerJob) string { return idOrNone(j.Input.TemplateVersionID) }),
+		output.Col("workspace build id",
+			func(j sdk.ProvisionerJob) string { return idOrNone(j.Input.WorkspaceBuildID) }),
 		output.Col("available workers", func(j sdk.ProvisionerJob) string {
 			ids := make([]string, len(j.AvailableWorkers))
 			for i, id := range j.AvailableWorkers {
@@ -88,14 +90,17 @@ func jobsListCmd(g *global.Flags) *cobra.Command {
 			}
 			return strings.Join(ids, ",")
 		}),
-		output.Col("template version name", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateVersionName }),
+		output.Col("template version name",
+			func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateVersionName }),
 		output.Col("template id", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateID.String() }),
 		output.Col("template name", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateName }),
-		output.Col("template display name", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateDisplayName }),
+		output.Col("template display name",
+			func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateDisplayName }),
 		output.Col("template icon", func(j sdk.ProvisionerJob) string { return j.Metadata.TemplateIcon }),
 		output.Col("workspace id", func(j sdk.ProvisionerJob) string { return idOrNone(j.Metadata.WorkspaceID) }),
 		output.Col("workspace name", func(j sdk.ProvisionerJob) string { return j.Metadata.WorkspaceName }),
-		output.Col("logs overflowed", func(j sdk.ProvisionerJob) string { return strconv.FormatBool(j.LogsOverflowed) }),
+		output.Col("logs overflowed",
+			func(j sdk.ProvisionerJob) string { return strconv.FormatBool(j.LogsOverflowed) }),
 	}, Initial: []string{"id", "created at", "type", "status", "template", "workspace", "queue", "waiting for"}, JSON: func(j sdk.ProvisionerJob) any {
 		return jobJSON{j, opts.found.Name}
 	}}
@@ -112,8 +117,10 @@ same tags, "waiting for" the reason why it has not started.`,
 	opts.out.Flags(cmd)
 	opts.org.Add(cmd)
 	cmd.Flags().IntVarP(&opts.limit, "limit", "l", 50, "maximum number of jobs, 0 for all")
-	cmd.Flags().StringVarP(&opts.initiator, "initiator", "i", "", "name or id of the user who requested the jobs, or me (default any)")
-	cmd.Flags().StringSliceVarP(&opts.statuses, "status", "s", nil, "statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
+	cmd.Flags().StringVarP(&opts.initiator, "initiator", "i", "",
+		"name or id of the user who requested the jobs, or me (default any)")
+	cmd.Flags().StringSliceVarP(&opts.statuses, "status", "s", nil,
+		"statuses to list, of: pending, running, succeeded, canceling, canceled, failed (default all)")
 	return cmd
 }
 
@@ -146,7 +153,9 @@ func runJobsList(ctx context.Context, g *global.Flags, opts *jobsOptions) error 
 }
 
 // newestJobs reads pages of jobs until it has as many as wanted, 0 for all, and reports whether there are more.
-func newestJobs(ctx context.Context, client *sdk.Client, org string, q sdk.JobsQuery, wanted int) (jobs []sdk.ProvisionerJob, more bool, err error) {
+func newestJobs(
+	ctx context.Context, client *sdk.Client, org string, q sdk.JobsQuery, wanted int,
+) (jobs []sdk.ProvisionerJob, more bool, err error) {
 	const most = 1000 // in one answer
 	for {
 		q.Limit, q.Offset = most, len(jobs)
@@ -181,7 +190,8 @@ func jobsCancelCmd(g *global.Flags) *cobra.Command {
 			ctx := cmd.Context()
 			id, err := uuid.Parse(args[0])
 			if err != nil {
-				return exit.Try(fault.New(fault.Invalid, "%q is not the id of a job", args[0]), "coder provisioner jobs list")
+				return exit.Try(fault.New(fault.Invalid, "%q is not the id of a job", args[0]),
+					"coder provisioner jobs list")
 			}
 			client, err := g.Client(ctx)
 			if err != nil {

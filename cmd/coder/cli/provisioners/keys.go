@@ -50,7 +50,9 @@ CODER_PROVISIONER_DAEMON_KEY=… coder provisionerd start --url URL`,
 			if err != nil {
 				return err
 			}
-			made, err := client.CreateProvisionerKey(cmd.Context(), org.ID.String(), sdk.CreateProvisionerKeyRequest{Name: args[0], Tags: wanted})
+			made, err := client.CreateProvisionerKey(cmd.Context(), org.ID.String(), sdk.CreateProvisionerKeyRequest{
+				Name: args[0], Tags: wanted,
+			})
 			if err != nil {
 				return exit.Try(err, "coder provisioner keys list")
 			}

@@ -47,7 +47,9 @@ type daemonJSON struct {
 }
 
 // jobColumns returns the columns of a provisioner's current or previous job.
-func jobColumns(which string, job func(sdk.ProvisionerDaemon) *sdk.ProvisionerDaemonJob) []output.Column[sdk.ProvisionerDaemon] {
+func jobColumns(
+	which string, job func(sdk.ProvisionerDaemon) *sdk.ProvisionerDaemonJob,
+) []output.Column[sdk.ProvisionerDaemon] {
 	col := func(name string, text func(sdk.ProvisionerDaemonJob) string) output.Column[sdk.ProvisionerDaemon] {
 		return output.Col(which+name, func(d sdk.ProvisionerDaemon) string {
 			if j := job(d); j != nil {
@@ -148,8 +150,10 @@ through a relay; "coder ping NAME" measures the path from here.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&offline, "show-offline", "f", true, "list provisioners that are offline too")
-	cmd.Flags().StringVarP(&age, "max-age", "m", "", "list only provisioners that were seen within this time, such as 24h (default any)")
-	cmd.Flags().StringSliceVarP(&query.Statuses, "status", "s", nil, "statuses to list: idle, busy, offline (default all)")
+	cmd.Flags().StringVarP(&age, "max-age", "m", "",
+		"list only provisioners that were seen within this time, such as 24h (default any)")
+	cmd.Flags().StringSliceVarP(&query.Statuses, "status", "s", nil,
+		"statuses to list: idle, busy, offline (default all)")
 	cmd.Flags().IntVarP(&query.Limit, "limit", "l", 0, "number of provisioners to list (default all)")
 	out.Flags(cmd)
 	flag.Add(cmd)
@@ -159,10 +163,13 @@ through a relay; "coder ping NAME" measures the path from here.`,
 // noProvisioners explains an empty list: only template admins see shared provisioners.
 func noProvisioners(ctx context.Context, g *global.Flags, client *sdk.Client) {
 	me, err := client.User(ctx, sdk.Me)
-	admin := slices.ContainsFunc(me.Roles, func(r sdk.Role) bool { return r.Name == "owner" || r.Name == "template-admin" })
+	admin := slices.ContainsFunc(me.Roles,
+		func(r sdk.Role) bool { return r.Name == "owner" || r.Name == "template-admin" })
 	if err == nil && admin {
-		fmt.Fprintln(g.Streams().Err, "There are no provisioners. Builds wait until one is online. Start one: coder provisioner start")
+		fmt.Fprintln(g.Streams().Err,
+			"There are no provisioners. Builds wait until one is online. Start one: coder provisioner start")
 		return
 	}
-	fmt.Fprintln(g.Streams().Err, "You have no provisioners of your own. Shared provisioners run your builds; only template admins see them.")
+	fmt.Fprintln(g.Streams().Err,
+		"You have no provisioners of your own. Shared provisioners run your builds; only template admins see them.")
 }

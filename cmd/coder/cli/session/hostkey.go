@@ -15,12 +15,13 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// fileHostKey holds this machine's SSH host key, in the configuration folder. "coder ssh --stdio" presents it to OpenSSH for every
-// workspace: OpenSSH talks to a process on its own machine, and the mesh identifies the workspace by its node key.
+// fileHostKey holds this machine's SSH host key, in the configuration folder. "coder ssh --stdio" presents it to
+// OpenSSH for every workspace: OpenSSH talks to a process on its own machine, and the mesh identifies the workspace by
+// its node key.
 const fileHostKey = "ssh_host_ed25519_key"
 
-// hostKey returns this machine's host key. The first call creates it. If the key cannot be stored, hostKey reports that on notes and
-// returns a key for this process alone.
+// hostKey returns this machine's host key. The first call creates it. If the key cannot be stored, hostKey reports that
+// on notes and returns a key for this process alone.
 func hostKey(dir config.Dir, notes io.Writer) (ssh.Signer, error) {
 	key, err := storedHostKey(dir)
 	if fault.CodeOf(err) == fault.Unavailable {
@@ -48,7 +49,8 @@ func storedHostKey(d config.Dir) (ssh.Signer, error) {
 	}
 	key, err := ssh.ParsePrivateKey([]byte(text + "\n"))
 	if err != nil {
-		return nil, exit.Try(fault.New(fault.Invalid, "%s is not an SSH host key: %w", path, err), "Remove the file. The next connection creates a new key.")
+		return nil, exit.Try(fault.New(fault.Invalid, "%s is not an SSH host key: %w", path, err),
+			"Remove the file. The next connection creates a new key.")
 	}
 	return key, nil
 }

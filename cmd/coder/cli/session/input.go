@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// input is standard input for several tries of a session. A read of standard input cannot be interrupted: if a try ends during one, the next
-// try gets what it returns.
+// input is standard input for several tries of a session. A read of standard input cannot be interrupted: if a try ends
+// during one, the next try gets what it returns.
 type input struct {
 	source io.Reader
 	once   sync.Once
@@ -24,7 +24,8 @@ func newInput(source io.Reader) *input {
 	return &input{source: source, chunks: make(chan []byte), over: make(chan struct{})}
 }
 
-// close ends the pump, unless it waits for the source: nothing waits for it then, and the process exits after the session.
+// close ends the pump, unless it waits for the source: nothing waits for it then, and the process exits after the
+// session.
 func (in *input) close() { close(in.over) }
 
 // reader returns what a try reads until done is closed.

@@ -14,8 +14,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
-// FileKnownHosts is a known_hosts file for OpenSSH, in the configuration folder. "coder ssh --stdio" writes this machine's key (fileHostKey)
-// for the workspace there before it answers OpenSSH.
+// FileKnownHosts is a known_hosts file for OpenSSH, in the configuration folder. "coder ssh --stdio" writes this
+// machine's key (fileHostKey) for the workspace there before it answers OpenSSH.
 const FileKnownHosts = "ssh_known_hosts"
 
 // maxKnownHosts bounds the lines of the file. The oldest are dropped.

@@ -70,7 +70,9 @@ func (s *Session) WriteNetworkInfo(ctx context.Context, dir string, every time.D
 }
 
 // describe summarizes a snapshot. It uses before and elapsed to compute rates.
-func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus, elapsed time.Duration) (networkInfo, tailnet.PeerStatus) {
+func describe(
+	status tailnet.Status, t *target.Target, before tailnet.PeerStatus, elapsed time.Duration,
+) (networkInfo, tailnet.PeerStatus) {
 	info := networkInfo{DERPLatency: map[string]float64{}}
 	for _, relay := range status.Relays {
 		if relay.ID == status.Region {
@@ -95,8 +97,8 @@ func describe(status tailnet.Status, t *target.Target, before tailnet.PeerStatus
 	return info, tailnet.PeerStatus{}
 }
 
-// complete gives the named relay a latency if none is known: JetBrains Toolbox fails on a name without one. That of the whole path, which
-// leads through the relay, is nearest.
+// complete gives the named relay a latency if none is known: JetBrains Toolbox fails on a name without one. That of the
+// whole path, which leads through the relay, is nearest.
 func (i *networkInfo) complete() {
 	if _, known := i.DERPLatency[i.PreferredDERP]; !known {
 		i.DERPLatency[i.PreferredDERP] = i.Latency

@@ -1,5 +1,6 @@
-// Package session runs what a user, or OpenSSH, does in a workspace that has been reached: shells and commands with their forwards, an SSH
-// server on standard input and output, and terminals that last. It must not know the global flags.
+// Package session runs what a user, or OpenSSH, does in a workspace that has been reached: shells and commands with
+// their forwards, an SSH server on standard input and output, and terminals that last. It must not know the global
+// flags.
 package session
 
 import (
@@ -26,8 +27,9 @@ import (
 	"github.com/codermesh/codermesh/v2/sshmux"
 )
 
-// dialSSH returns an SSH client on a mesh connection. There is no SSH handshake: the mesh has authenticated both ends and encrypts, since
-// WireGuard delivers the connection to and from the key that the coordinator bound to the agent only.
+// dialSSH returns an SSH client on a mesh connection. There is no SSH handshake: the mesh has authenticated both ends
+// and encrypts, since WireGuard delivers the connection to and from the key that the coordinator bound to the agent
+// only.
 func dialSSH(conn net.Conn) *ssh.Client {
 	return sshmux.Client(conn, sshmux.Options{Wide: true})
 }
@@ -57,11 +59,12 @@ const (
 	earlyMax   = 2 * time.Second
 )
 
-// Run runs a shell or a command on conn, a connection to the agent's session port. A nonzero exit status is returned as an *exit.Error.
+// Run runs a shell or a command on conn, a connection to the agent's session port. A nonzero exit status is returned as
+// an *exit.Error.
 //
-// If the connection ends before the agent answers, Run dials again, provided that nothing was sent that has an effect: the agent may have
-// received it although no answer came back. A command that was sent has an effect, and so does input that was taken. The request for a shell
-// alone does not: the agent ends a shell whose connection is over.
+// If the connection ends before the agent answers, Run dials again, provided that nothing was sent that has an effect:
+// the agent may have received it although no answer came back. A command that was sent has an effect, and so does input
+// that was taken. The request for a shell alone does not: the agent ends a shell whose connection is over.
 func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts Options) error {
 	in := newInput(s.Streams.In)
 	defer in.close()
@@ -84,14 +87,17 @@ func (s *Session) Run(ctx context.Context, conn net.Conn, command []string, opts
 }
 
 // try runs a shell or a command on one connection, which it closes. It reports whether a command was sent.
-func (s *Session) try(ctx context.Context, conn net.Conn, in *input, command []string, opts Options) (sent bool, _ error) {
+func (s *Session) try(
+	ctx context.Context, conn net.Conn, in *input, command []string, opts Options,
+) (sent bool, _ error) {
 	t := s.Target
 	client := dialSSH(conn)
 	defer client.Close()
 	s.Logger.Debug("ssh connected")
 	session, err := client.NewSession()
 	if err != nil {
-		return false, t.WhyLost(ctx, whyEnded(t, client, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err)))
+		return false, t.WhyLost(ctx,
+			whyEnded(t, client, fault.New(fault.Unavailable, "cannot open a session in the workspace: %w", err)))
 	}
 	defer session.Close()
 	var forwards sync.WaitGroup
@@ -136,7 +142,9 @@ func (s *Session) try(ctx context.Context, conn net.Conn, in *input, command []s
 func (s *Session) note(text string) { fmt.Fprintf(s.Streams.Err, "\r\n%s\r\n", text) }
 
 // prepare requests everything that a session may have in addition to a terminal.
-func (s *Session) prepare(ctx context.Context, client *ssh.Client, session *ssh.Session, opts Options, forwards *sync.WaitGroup) error {
+func (s *Session) prepare(
+	ctx context.Context, client *ssh.Client, session *ssh.Session, opts Options, forwards *sync.WaitGroup,
+) error {
 	for _, pair := range opts.Env {
 		key, value, _ := strings.Cut(pair, "=")
 		// Do not wait for an answer, which would cost a round trip per variable.
@@ -233,7 +241,8 @@ func exitStatus(err error) (int, error) {
 	return 0, fault.New(fault.Unavailable, "the session failed: %w", err)
 }
 
-// terminal requests a remote terminal of the local one's size, and puts the local one into raw mode until restore is called.
+// terminal requests a remote terminal of the local one's size, and puts the local one into raw mode until restore is
+// called.
 func (s *Session) terminal(ctx context.Context, session *ssh.Session) (restore func(), err error) {
 	width, height := 80, 24
 	in, isFile := s.Streams.In.(*os.File)
@@ -287,7 +296,8 @@ func whyEnded(t *target.Target, client *ssh.Client, err error) error {
 // broken explains the error that a connection to the target's agent ended with.
 func broken(t *target.Target, err error) error {
 	if errors.Is(err, sshmux.ErrVersion) {
-		return exit.Try(fault.New(fault.Unavailable, "this program and the agent of %s speak different protocol versions: %w", t.Workspace.FullName(), err),
+		return exit.Try(fault.New(fault.Unavailable,
+			"this program and the agent of %s speak different protocol versions: %w", t.Workspace.FullName(), err),
 			"Restart the workspace or update coder: coder restart %s", shell.Word(t.Workspace.FullName())) // proven: the other version was read
 	}
 	return fault.New(fault.Unavailable, "the connection to %s was lost: %w", t.Workspace.FullName(), err)

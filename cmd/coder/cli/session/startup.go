@@ -56,7 +56,8 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 			return err
 		}
 		if err == nil && agent.LifecycleState.ShuttingDown() {
-			return t.WhyLost(ctx, fault.New(fault.Unavailable, "the workspace %s is shutting down", t.Workspace.FullName()))
+			return t.WhyLost(ctx,
+				fault.New(fault.Unavailable, "the workspace %s is shutting down", t.Workspace.FullName()))
 		}
 		if started() {
 			break
@@ -70,7 +71,8 @@ func (s *Session) WaitStartup(ctx context.Context, mode string) error {
 	ok = agent.LifecycleState == sdk.LifecycleReady || agent.LifecycleState == sdk.LifecycleStarting
 	switch agent.LifecycleState {
 	case sdk.LifecycleStartError, sdk.LifecycleStartTimeout:
-		fmt.Fprintf(s.Streams.Err, "The workspace may be incomplete: %s. See: coder logs %s\n", tty.Clean(agent.Health.Reason), shell.Word(t.Workspace.FullName()))
+		fmt.Fprintf(s.Streams.Err, "The workspace may be incomplete: %s. See: coder logs %s\n",
+			tty.Clean(agent.Health.Reason), shell.Word(t.Workspace.FullName()))
 	}
 	return nil
 }

@@ -20,9 +20,11 @@ import (
 // pipeSize is what a pipe on standard input or output is enlarged to, in bytes.
 const pipeSize = 1 << 20
 
-// StartBridge serves SSH to OpenSSH on the standard streams, with the host key of the configuration folder. It does not wait for the
-// handshake. Unless knownHosts is "", it writes the key for host to that file first.
-func StartBridge(streams *tty.Streams, logger *slog.Logger, dir config.Dir, knownHosts, host string) (*bridge.Bridge, error) {
+// StartBridge serves SSH to OpenSSH on the standard streams, with the host key of the configuration folder. It does not
+// wait for the handshake. Unless knownHosts is "", it writes the key for host to that file first.
+func StartBridge(
+	streams *tty.Streams, logger *slog.Logger, dir config.Dir, knownHosts, host string,
+) (*bridge.Bridge, error) {
 	key, err := hostKey(dir, streams.Err)
 	if err != nil {
 		return nil, err
@@ -58,9 +60,11 @@ func (s standardStreams) Close() error {
 	return err
 }
 
-// Stdio passes OpenSSH's channels on to the workspace until OpenSSH disconnects or the workspace can no longer be reached. A connection that
-// ends before anything was sent on it is replaced with what redial returns.
-func (s *Session) Stdio(ctx context.Context, local *bridge.Bridge, conn net.Conn, redial func(context.Context) (net.Conn, error)) error {
+// Stdio passes OpenSSH's channels on to the workspace until OpenSSH disconnects or the workspace can no longer be
+// reached. A connection that ends before anything was sent on it is replaced with what redial returns.
+func (s *Session) Stdio(
+	ctx context.Context, local *bridge.Bridge, conn net.Conn, redial func(context.Context) (net.Conn, error),
+) error {
 	t := s.Target
 	watch, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup

@@ -21,8 +21,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
-// TerminalID returns the id of the terminal that --reconnect names, either by its id from the dashboard's URL or by a name that the user
-// chose.
+// TerminalID returns the id of the terminal that --reconnect names, either by its id from the dashboard's URL or by a
+// name that the user chose.
 func TerminalID(agent uuid.UUID, name string) uuid.UUID {
 	if id, err := uuid.Parse(name); err == nil {
 		return id
@@ -30,8 +30,8 @@ func TerminalID(agent uuid.UUID, name string) uuid.UUID {
 	return uuid.NewSHA1(agent, []byte(name))
 }
 
-// Attach shows a lasting terminal until it ends, or until the user leaves it running with ~. again is the command that reattaches to
-// it.
+// Attach shows a lasting terminal until it ends, or until the user leaves it running with ~. again is the command that
+// reattaches to it.
 func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string) error {
 	t := s.Target
 	conn, err := t.Mesh.Dial(ctx, "tcp", t.Agent.ID, meshport.Terminal)
@@ -46,7 +46,8 @@ func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string)
 		fmt.Fprintf(s.Streams.Err, "The terminal keeps running. Reattach: %s\n", again)
 		return nil
 	case err != nil:
-		return exit.Try(t.WhyLost(ctx, fault.New(fault.Unavailable, "the connection to the terminal was lost: %w", err)), "%s", again)
+		return exit.Try(t.WhyLost(ctx,
+			fault.New(fault.Unavailable, "the connection to the terminal was lost: %w", err)), "%s", again)
 	case end.Reason != "":
 		fmt.Fprintf(s.Streams.Err, "The terminal has ended: %s\n", end.Reason)
 	}
@@ -58,7 +59,8 @@ func (s *Session) Attach(ctx context.Context, req ptywire.Request, again string)
 
 var errLeft = errors.New("left with the escape")
 
-// showRemote connects a remote terminal to the local one until it ends. The error is errLeft if the user left it with ~.
+// showRemote connects a remote terminal to the local one until it ends. The error is errLeft if the user left it with
+// ~.
 func (s *Session) showRemote(ctx context.Context, conn net.Conn, req ptywire.Request) (ptywire.End, error) {
 	var send sync.Mutex // serializes the frames of two goroutines
 	in := s.Streams.In
@@ -79,7 +81,9 @@ func (s *Session) showRemote(ctx context.Context, conn net.Conn, req ptywire.Req
 			watchSize(watch, stdin, func(width, height int) {
 				send.Lock()
 				defer send.Unlock()
-				_ = ptywire.WriteJSON(conn, ptywire.Resize, ptywire.Size{Height: uint16(height), Width: uint16(width)}) // the reader knows
+				_ = ptywire.WriteJSON(conn, ptywire.Resize, ptywire.Size{
+					Height: uint16(height), Width: uint16(width),
+				}) // the reader knows
 			})
 		})
 		defer watcher.Wait()

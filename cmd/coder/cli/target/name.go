@@ -38,8 +38,8 @@ var (
 	validPart = lazyregexp.New(`^[a-zA-Z0-9]+([_-][a-zA-Z0-9]+)*$`)
 )
 
-// ParseName parses "workspace", "workspace.agent", "owner/workspace" and "owner--workspace"; the last two may end in ".agent" or
-// "--agent". Three names separated by dots are a host name, "agent.workspace.owner".
+// ParseName parses "workspace", "workspace.agent", "owner/workspace" and "owner--workspace"; the last two may end in
+// ".agent" or "--agent". Three names separated by dots are a host name, "agent.workspace.owner".
 func ParseName(text string) (Name, error) {
 	bad := func(why string) (Name, error) {
 		return Name{}, exit.Try(fault.New(fault.Invalid, "%q is not the name of a workspace: %s", text, why),
@@ -94,7 +94,9 @@ func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, 
 	}
 	ws, err := client.WorkspaceByName(ctx, name.Owner, name.Name)
 	if fault.CodeOf(err) == fault.NotFound && err != nil {
-		missing := fault.New(fault.NotFound, "workspace %s not found, or you do not have access to it", Name{Owner: name.Owner, Name: name.Name})
+		missing := fault.New(fault.NotFound, "workspace %s not found, or you do not have access to it", Name{
+			Owner: name.Owner, Name: name.Name,
+		})
 		if near := nearestWorkspace(ctx, client, name); near != "" {
 			return ws, name, exit.Try(missing, "Did you mean %s? List workspaces with: coder list", near)
 		}
@@ -103,7 +105,8 @@ func Find(ctx context.Context, client *sdk.Client, text string) (sdk.Workspace, 
 	return ws, name, err
 }
 
-// nearestWorkspace returns the owner's workspace that is spelled almost like the name, "" if there is none or that cannot be found out.
+// nearestWorkspace returns the owner's workspace that is spelled almost like the name, "" if there is none or that
+// cannot be found out.
 func nearestWorkspace(ctx context.Context, client *sdk.Client, name Name) string {
 	list, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: "owner:" + name.Owner, Limit: 100})
 	if err != nil {
@@ -116,12 +119,14 @@ func nearestWorkspace(ctx context.Context, client *sdk.Client, name Name) string
 	return nearest.To(name.Name, names)
 }
 
-// ChooseAgent returns the named agent of the workspace's latest build, or without a name its only agent outside dev containers.
+// ChooseAgent returns the named agent of the workspace's latest build, or without a name its only agent outside dev
+// containers.
 func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	agents := ws.LatestBuild.Agents()
 	if len(agents) == 0 {
 		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent", ws.Name).
-			WithDetail("its template declares no coder_agent that exists while the workspace is %s", ws.LatestBuild.Status), "coder show %s", shell.Word(ws.Name))
+			WithDetail("its template declares no coder_agent that exists while the workspace is %s",
+				ws.LatestBuild.Status), "coder show %s", shell.Word(ws.Name))
 	}
 	var names []string
 	for _, agent := range agents {
@@ -135,9 +140,11 @@ func ChooseAgent(ws sdk.Workspace, name string) (sdk.WorkspaceAgent, error) {
 	}
 	slices.Sort(names)
 	if name == "" {
-		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.Invalid, "the workspace %s has several agents: %s", ws.Name, strings.Join(names, ", ")),
+		return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.Invalid, "the workspace %s has several agents: %s",
+			ws.Name, strings.Join(names, ", ")),
 			"coder ssh %s", shell.Word(ws.Name+"."+names[0]))
 	}
-	return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent %q; it has %s", ws.Name, name, strings.Join(names, ", ")),
+	return sdk.WorkspaceAgent{}, exit.Try(fault.New(fault.NotFound, "the workspace %s has no agent %q; it has %s",
+		ws.Name, name, strings.Join(names, ", ")),
 		"coder ssh %s", shell.Word(ws.Name+"."+names[0]))
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// noticeEvery bounds how long a session goes on without asking the server whether something is going to happen to its workspace.
+// noticeEvery bounds how long a session goes on without asking the server whether something is going to happen to its
+// workspace.
 const noticeEvery = time.Hour
 
 // notices tells the user of a session what is going to happen to the workspace, each consequence once for its time.

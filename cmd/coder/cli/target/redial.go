@@ -13,7 +13,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Redialer dials a target that may be replaced: a workspace that restarts gets a new agent. It is safe for concurrent use.
+// Redialer dials a target that may be replaced: a workspace that restarts gets a new agent. It is safe for concurrent
+// use.
 type Redialer struct {
 	mu    sync.Mutex // guards the fields below
 	t     *Target    // nil while the workspace is not running
@@ -81,8 +82,8 @@ func (c *redialerConn) Close() error {
 // CloseWrite ends the sending side, if the transport supports it.
 func (c *redialerConn) CloseWrite() error { return netio.CloseWrite(c.Conn) }
 
-// Run replaces the target whenever its workspace has been started again. It blocks until ctx ends and then returns nil; it returns an
-// error if the workspace is deleted or the session is over. note receives messages for the user.
+// Run replaces the target whenever its workspace has been started again. It blocks until ctx ends and then returns nil;
+// it returns an error if the workspace is deleted or the session is over. note receives messages for the user.
 func (r *Redialer) Run(ctx context.Context, name Name, note func(string)) error {
 	t := r.t
 	for {

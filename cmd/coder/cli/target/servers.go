@@ -8,8 +8,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// Placement is where a participant of the mesh is connected: its server, and the server whose relay holds its connection. Both are nil
-// while unknown.
+// Placement is where a participant of the mesh is connected: its server, and the server whose relay holds its
+// connection. Both are nil while unknown.
 type Placement struct {
 	Server uuid.UUID
 	Relay  uuid.UUID

@@ -1,5 +1,5 @@
-// Package target reaches a workspace's agent: it reads names, starts a stopped workspace, waits for an introduction, and reports why a
-// connection has ended. It must not know what is done over its connections, nor the global flags.
+// Package target reaches a workspace's agent: it reads names, starts a stopped workspace, waits for an introduction,
+// and reports why a connection has ended. It must not know what is done over its connections, nor the global flags.
 package target
 
 import (
@@ -55,8 +55,8 @@ func Join(opts Options) *meshclient.Client {
 	})
 }
 
-// Reach joins the mesh and finds the agent concurrently, and returns when the agent can be dialled. The caller must close the target's
-// mesh.
+// Reach joins the mesh and finds the agent concurrently, and returns when the agent can be dialled. The caller must
+// close the target's mesh.
 func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	mesh := Join(opts)
 	defer func() {
@@ -79,13 +79,14 @@ func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	return t, nil
 }
 
-// findRunning finds the workspace, and starts it if it is stopped and opts.Autostart is set. It follows a build that is under way to its
-// end, unless the workspace can be used before that.
+// findRunning finds the workspace, and starts it if it is stopped and opts.Autostart is set. It follows a build that is
+// under way to its end, unless the workspace can be used before that.
 func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	client, follow := opts.Client, follow.Follower{Client: opts.Client, Streams: opts.Streams, Verbose: opts.Verbose}
 	ws, err := client.WorkspaceByName(ctx, opts.Name.Owner, opts.Name.Name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {
-		return ws, exit.Try(fault.New(fault.NotFound, "workspace %s not found, or you do not have access to it", opts.Name), "coder list")
+		return ws, exit.Try(fault.New(fault.NotFound, "workspace %s not found, or you do not have access to it",
+			opts.Name), "coder list")
 	}
 	if err != nil {
 		return ws, err
@@ -101,12 +102,15 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 	}
 	switch {
 	case ws.LatestBuild.Transition == sdk.TransitionDelete && ws.LatestBuild.Status == sdk.WorkspaceDeleted:
-		return ws, exit.Try(fault.New(fault.NotFound, "the workspace %s has been deleted", ws.FullName()), "coder create %s", shell.Word(ws.Name))
+		return ws, exit.Try(fault.New(fault.NotFound, "the workspace %s has been deleted", ws.FullName()),
+			"coder create %s", shell.Word(ws.Name))
 	case !ws.Stopped():
-		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed", ws.FullName(), ws.LatestBuild.Status),
+		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is %s: its last build did not succeed",
+			ws.FullName(), ws.LatestBuild.Status),
 			"coder start %s", shell.Word(ws.FullName()))
 	case !opts.Autostart:
-		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s", shell.Word(ws.FullName()))
+		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s",
+			shell.Word(ws.FullName()))
 	}
 	if ws.DormantAt != nil {
 		fmt.Fprintf(opts.Streams.Err, "The workspace %s is dormant. Waking it.\n", ws.FullName())
@@ -115,7 +119,9 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 		}
 	}
 	fmt.Fprintf(opts.Streams.Err, "The workspace %s is stopped. Starting it.\n", ws.FullName())
-	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart, Reason: opts.Reason})
+	build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{
+		Transition: sdk.TransitionStart, Reason: opts.Reason,
+	})
 	if err != nil {
 		return ws, exit.Try(err, "coder start %s", shell.Word(ws.FullName()))
 	}
@@ -145,7 +151,8 @@ func introduce(ctx context.Context, t *Target, streams *tty.Streams) error {
 	return err
 }
 
-// explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error if waiting is in vain.
+// explainWait shows what the target's agent is doing, once patience is over, until ctx ends. It returns an error if
+// waiting is in vain.
 func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -178,7 +185,8 @@ func explainWait(ctx context.Context, t *Target, streams *tty.Streams) error {
 	}
 }
 
-// unlinked says which two servers have no link although the agent and this command need it. It returns "" if that is not the reason to wait.
+// unlinked says which two servers have no link although the agent and this command need it. It returns "" if that is
+// not the reason to wait.
 func (t *Target) unlinked(ctx context.Context) string {
 	c, err := t.Client.AgentConnection(ctx, t.Agent.ID)
 	if err != nil || c.UnreachableServer == uuid.Nil {
@@ -233,11 +241,12 @@ func gone(ws sdk.Workspace) error {
 	if ws.LatestBuild.Transition == sdk.TransitionDelete {
 		verb, code = "deleted", fault.NotFound
 	}
-	return exit.Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s", shell.Word(ws.FullName()))
+	return exit.Try(fault.New(code, "the workspace %s was %s%s", ws.FullName(), verb, why), "coder show %s",
+		shell.Word(ws.FullName()))
 }
 
-// WhyLost asks the server why a connection to the target's agent may have ended. It returns fallback if the server knows no reason, or
-// cannot be reached.
+// WhyLost asks the server why a connection to the target's agent may have ended. It returns fallback if the server
+// knows no reason, or cannot be reached.
 func (t *Target) WhyLost(ctx context.Context, fallback error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -256,7 +265,8 @@ func (t *Target) WhyLost(ctx context.Context, fallback error) error {
 	}
 	for _, agent := range ws.LatestBuild.Agents() {
 		if agent.ID == t.Agent.ID && agent.Status == sdk.AgentDisconnected {
-			return exit.Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", ws.FullName(), output.AgoPtr(agent.DisconnectedAt)),
+			return exit.Try(fault.New(fault.Unavailable, "the agent of %s lost its connection %s", ws.FullName(),
+				output.AgoPtr(agent.DisconnectedAt)),
 				"coder logs %s", shell.Word(ws.FullName()))
 		}
 	}

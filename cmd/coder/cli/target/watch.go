@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// watchEvery is the interval between two checks that the target's agent is still the one that was dialled. The checks are local.
+	// watchEvery is the interval between two checks that the target's agent is still the one that was dialled. The
+	// checks are local.
 	watchEvery = time.Second
 	// askEvery is the interval between two requests about a workspace whose agent has left the mesh.
 	askEvery = 3 * time.Second
 )
 
-// Watch blocks until connections to the target's agent have ended for good, and returns the reason: its workspace was stopped or deleted,
-// another process is the agent now, or the session is over. It returns nil if ctx ends. It waits for an agent that only lost its
-// connection, since sessions resume when it returns; note receives messages for the user
-// about that, and about a stop that comes soon.
+// Watch blocks until connections to the target's agent have ended for good, and returns the reason: its workspace was
+// stopped or deleted, another process is the agent now, or the session is over. It returns nil if ctx ends. It waits
+// for an agent that only lost its connection, since sessions resume when it returns; note receives messages for the
+// user about that, and about a stop that comes soon.
 func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	key, known := t.Mesh.Key(t.Agent.ID)
 	tick := time.NewTicker(watchEvery)
@@ -44,8 +45,9 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 			key, known = now, true
 			left, noted = time.Time{}, false
 		case ok:
-			return t.WhyLost(ctx, exit.Try(fault.New(fault.Unavailable, "the agent of %s was restarted", t.Workspace.FullName()),
-				"coder show %s", shell.Word(t.Workspace.FullName())))
+			return t.WhyLost(ctx,
+				exit.Try(fault.New(fault.Unavailable, "the agent of %s was restarted", t.Workspace.FullName()),
+					"coder show %s", shell.Word(t.Workspace.FullName())))
 		case time.Since(asked) >= askEvery:
 			asked = time.Now()
 			if left.IsZero() {
@@ -63,14 +65,16 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	}
 }
 
-// replaced returns an error if the server has a newer build than the target's. away is set if the server has lost the agent, too.
+// replaced returns an error if the server has a newer build than the target's. away is set if the server has lost the
+// agent, too.
 func (t *Target) replaced(ctx context.Context) (away bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	ws, err := t.Client.Workspace(ctx, t.Workspace.ID)
 	switch {
 	case err != nil && fault.CodeOf(err) == fault.NotFound:
-		return false, exit.Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may no longer see it", t.Workspace.FullName()), "coder list")
+		return false, exit.Try(fault.New(fault.NotFound, "the workspace %s was deleted, or you may no longer see it",
+			t.Workspace.FullName()), "coder list")
 	case fault.CodeOf(err) == fault.Unauthenticated:
 		return false, t.signedOut()
 	case err != nil: // the server is unreachable for now
@@ -98,5 +102,6 @@ func (t *Target) signedOut() error {
 }
 
 func restarted(ws sdk.Workspace) error {
-	return exit.Try(fault.New(fault.Unavailable, "the workspace %s was restarted", ws.FullName()), "coder ssh %s", shell.Word(ws.FullName()))
+	return exit.Try(fault.New(fault.Unavailable, "the workspace %s was restarted", ws.FullName()), "coder ssh %s",
+		shell.Word(ws.FullName()))
 }

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// maxArchive bounds a template's source, in bytes. The server has its own bound; this one prevents reading a whole home folder that the
-	// user named by mistake.
+	// maxArchive bounds a template's source, in bytes. The server has its own bound; this one prevents reading a whole
+	// home folder that the user named by mistake.
 	maxArchive = 100 << 20
 	maxEntries = 20_000
 )
 
-// excluded reports what does not belong in a template's source: version control, Terraform's work folder, states and the variables' values
-// that stay on this machine.
+// excluded reports what does not belong in a template's source: version control, Terraform's work folder, states and
+// the variables' values that stay on this machine.
 func excluded(name string, dir bool) bool {
 	base := path.Base(name)
 	if dir {
 		return base == ".git" || base == ".hg" || base == ".svn" || base == ".terraform"
 	}
-	return base == ".git" || base == ".DS_Store" || base == "terraform.tfstate" || strings.HasSuffix(base, ".tfstate") || strings.Contains(base, ".tfstate.") ||
+	return base == ".git" || base == ".DS_Store" || base == "terraform.tfstate" ||
+		strings.HasSuffix(base, ".tfstate") || strings.Contains(base, ".tfstate.") ||
 		base == "crash.log"
 }
 
@@ -65,13 +66,15 @@ func pack(w io.Writer, dir string) error {
 		return packEntry(archive, root, name, entry)
 	})
 	if errors.Is(err, errTooLarge) {
-		return exit.Try(fault.New(fault.TooLarge, "the folder %s holds more than %d MiB", dir, maxArchive>>20), "coder templates push --directory FOLDER")
+		return exit.Try(fault.New(fault.TooLarge, "the folder %s holds more than %d MiB", dir, maxArchive>>20),
+			"coder templates push --directory FOLDER")
 	}
 	if err != nil {
 		return err
 	}
 	if !found {
-		return exit.Try(fault.New(fault.Invalid, "the folder %s holds no Terraform files (*.tf)", dir), "coder templates push --directory FOLDER")
+		return exit.Try(fault.New(fault.Invalid, "the folder %s holds no Terraform files (*.tf)", dir),
+			"coder templates push --directory FOLDER")
 	}
 	return archive.Close()
 }
@@ -116,14 +119,15 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntr
 	return nil
 }
 
-// refuseLink explains a link whose target os.Root does not open. What is outside of the folder is never packed unasked: it could be any file of the
-// user's.
+// refuseLink explains a link whose target os.Root does not open. What is outside of the folder is never packed unasked:
+// it could be any file of the user's.
 func refuseLink(root *os.Root, name string, cause error) error {
 	link := filepath.Join(root.Name(), filepath.FromSlash(name))
 	target, err := filepath.EvalSymlinks(link)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s", shell.Word(link))
+		return exit.Try(fault.New(fault.Invalid, "the link %s leads to nothing: %w", name, cause), "rm %s",
+			shell.Word(link))
 	case err != nil: // its target may exist
 		return fault.New(fault.Invalid, "cannot follow the link %s: %w", name, err)
 	}
@@ -146,8 +150,8 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// unpack writes a tar's files into the folder, which it creates if necessary. It writes nothing outside the folder, and nothing that decides what
-// programs do there, such as the settings of git.
+// unpack writes a tar's files into the folder, which it creates if necessary. It writes nothing outside the folder, and
+// nothing that decides what programs do there, such as the settings of git.
 func unpack(r io.ReadSeeker, dir string) error {
 	var names archive.Names
 	if err := eachEntry(r, func(_ io.Reader, header *tar.Header) error {
@@ -179,7 +183,8 @@ func unpack(r io.ReadSeeker, dir string) error {
 }
 
 func unsafeArchive(err error) error {
-	return fault.New(fault.Invalid, "the template's archive is not unpacked: %w", err).WithDetail("--tar and --zip print it as it is")
+	return fault.New(fault.Invalid, "the template's archive is not unpacked: %w", err).
+		WithDetail("--tar and --zip print it as it is")
 }
 
 // eachEntry calls do for each entry of a tar.

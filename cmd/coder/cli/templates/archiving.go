@@ -97,7 +97,9 @@ func versionsArchiveCmd(g *global.Flags, archive bool) *cobra.Command {
 			if err := client.ArchiveTemplateVersion(cmd.Context(), v.ID, archive); err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "%s version %s of %s.\n", map[bool]string{true: "Archived", false: "Unarchived"}[archive], v.Name, t.Name)
+			fmt.Fprintf(g.Streams().Err, "%s version %s of %s.\n", map[bool]string{
+				true: "Archived", false: "Unarchived",
+			}[archive], v.Name, t.Name)
 		}
 		return nil
 	}
@@ -107,7 +109,9 @@ func versionsArchiveCmd(g *global.Flags, archive bool) *cobra.Command {
 }
 
 // findVersions returns versions by their names, all or an error.
-func findVersions(ctx context.Context, client *sdk.Client, t sdk.Template, names []string) ([]sdk.TemplateVersion, error) {
+func findVersions(
+	ctx context.Context, client *sdk.Client, t sdk.Template, names []string,
+) ([]sdk.TemplateVersion, error) {
 	var found []sdk.TemplateVersion
 	for _, name := range names {
 		v, err := findVersion(ctx, client, t, name)

@@ -78,7 +78,8 @@ already read stays with it.`,
 			if err := client.RevokeTemplateConsent(cmd.Context(), sdk.Me, found.TemplateID); err != nil {
 				return err
 			}
-			fmt.Fprintf(g.Streams().Err, "Revoked your consent to %s. Its workspaces no longer get your credentials.\n", found.TemplateName)
+			fmt.Fprintf(g.Streams().Err, "Revoked your consent to %s. Its workspaces no longer get your credentials.\n",
+				found.TemplateName)
 			return nil
 		},
 	}
@@ -95,10 +96,12 @@ func consentTo(consents []sdk.TemplateConsent, name string) (sdk.TemplateConsent
 	}
 	switch len(found) {
 	case 0:
-		return sdk.TemplateConsent{}, exit.Try(fault.New(fault.NotFound, "you do not consent to a template %q", name), "coder templates consent list")
+		return sdk.TemplateConsent{}, exit.Try(fault.New(fault.NotFound, "you do not consent to a template %q", name),
+			"coder templates consent list")
 	case 1:
 		return found[0], nil
 	}
-	return sdk.TemplateConsent{}, exit.Try(fault.New(fault.Invalid, "you consent to %d templates named %q", len(found), name),
+	return sdk.TemplateConsent{}, exit.Try(fault.New(fault.Invalid, "you consent to %d templates named %q", len(found),
+		name),
 		"coder templates consent revoke %s", shell.Word(found[0].OrganizationName+"/"+name))
 }

@@ -40,12 +40,16 @@ func templatesEditCmd(g *global.Flags) *cobra.Command {
 	f.StringVar(&opts.display, "display-name", "", "name shown to users")
 	f.StringVar(&opts.description, "description", "", "description")
 	f.StringVar(&opts.icon, "icon", "", "URL of an icon")
-	f.StringVar(&opts.deprecated, "deprecated", "", "reason not to create new workspaces from the template; empty removes it")
-	f.DurationVar(&opts.ttl, "default-ttl", 0, "default time after each start when workspaces stop, such as 8h; 0 means never")
+	f.StringVar(&opts.deprecated, "deprecated", "",
+		"reason not to create new workspaces from the template; empty removes it")
+	f.DurationVar(&opts.ttl, "default-ttl", 0,
+		"default time after each start when workspaces stop, such as 8h; 0 means never")
 	f.BoolVar(&opts.active, "require-active-version", false, "require the active version to start workspaces")
 	f.StringVar(&opts.share, "max-port-share-level", "", shareUsage)
-	f.StringSliceVar(&opts.audiences, "identity-audiences", nil, "audiences for which workspaces get ID tokens, separated by commas; \"\" for none")
-	f.StringVar(&opts.buildAudience, "identity-build-audience", "", "audience of the ID token that builds get; empty for no token")
+	f.StringSliceVar(&opts.audiences, "identity-audiences", nil,
+		"audiences for which workspaces get ID tokens, separated by commas; \"\" for none")
+	f.StringVar(&opts.buildAudience, "identity-build-audience", "",
+		"audience of the ID token that builds get; empty for no token")
 	opts.policy.flags(f)
 	opts.org.AddLookup(cmd)
 	f.BoolVar(&opts.private, "private", false, "end the access of the group Everyone; --private=false restores it")
@@ -112,7 +116,9 @@ func runEdit(g *global.Flags, cmd *cobra.Command, name string, opts *editOptions
 	}
 	if open {
 		everyone := map[string]string{t.OrganizationID.String(): sdk.RoleUse}
-		if err := client.UpdateTemplateACL(cmd.Context(), t.ID, sdk.UpdateTemplateACLRequest{GroupPerms: everyone}); err != nil {
+		if err := client.UpdateTemplateACL(cmd.Context(), t.ID, sdk.UpdateTemplateACLRequest{
+			GroupPerms: everyone,
+		}); err != nil {
 			return err
 		}
 	}

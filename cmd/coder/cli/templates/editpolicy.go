@@ -25,11 +25,15 @@ var everyDay = []string{"monday", "tuesday", "wednesday", "thursday", "friday", 
 
 func (o *policyOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.maxTTL, "max-ttl", "longest time after each start until workspaces stop, such as 24h; 0 means no maximum")
-	f.Var(&o.bump, "activity-bump", "how much longer a workspace in use runs, such as 1h; 0 means that use does not postpone the stop")
+	f.Var(&o.bump, "activity-bump",
+		"how much longer a workspace in use runs, such as 1h; 0 means that use does not postpone the stop")
 	f.Var(&o.notify, "autostop-notice", "how long before a stop users are told, such as 30m; 0 means never")
-	f.Var(&o.failure, "failure-ttl", "time after a failed start until the workspace is stopped, such as 1h; 0 means never")
-	f.Var(&o.dormancy, "dormancy-threshold", "time without use until a workspace becomes dormant, such as 30d; 0 means never")
-	f.Var(&o.deletion, "dormancy-auto-deletion", "time until a dormant workspace is deleted, such as 60d; 0 means never")
+	f.Var(&o.failure, "failure-ttl",
+		"time after a failed start until the workspace is stopped, such as 1h; 0 means never")
+	f.Var(&o.dormancy, "dormancy-threshold",
+		"time without use until a workspace becomes dormant, such as 30d; 0 means never")
+	f.Var(&o.deletion, "dormancy-auto-deletion",
+		"time until a dormant workspace is deleted, such as 60d; 0 means never")
 	f.StringSliceVar(&o.autostart, "autostart-requirement-weekdays", nil, `days on which schedules start workspaces, such as monday,friday; "all" or "none"`)
 	f.StringSliceVar(&o.autostop, "autostop-requirement-weekdays", nil, `days on which workspaces stop when their owner's quiet hours begin; "all" or "none"`)
 	f.Int64Var(&o.weeks, "autostop-requirement-weeks", 1, "number of weeks from one required stop to the next, 1 to 16")
@@ -37,8 +41,10 @@ func (o *policyOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowAutostop, "allow-user-autostop", true, "let users change when workspaces stop")
 	f.BoolVar(&o.allowCancel, "allow-user-cancel-workspace-jobs", true, "let users cancel builds")
 	f.BoolVar(&o.allowReplacing, "allow-replacing-resources", false, "let starts and stops without a question, such as automatic ones, replace disks and other resources that workspaces keep while they are stopped; their data is lost")
-	f.BoolVar(&o.restartUse, "update-workspace-last-used-at", false, "reset last-used times, so that a new dormancy threshold counts from now")
-	f.BoolVar(&o.restartDormancy, "update-workspace-dormant-at", false, "count dormant workspaces as dormant since now, to spare them from a new deletion time")
+	f.BoolVar(&o.restartUse, "update-workspace-last-used-at", false,
+		"reset last-used times, so that a new dormancy threshold counts from now")
+	f.BoolVar(&o.restartDormancy, "update-workspace-dormant-at", false,
+		"count dormant workspaces as dormant since now, to spare them from a new deletion time")
 }
 
 // days replaces the words for all days and none.

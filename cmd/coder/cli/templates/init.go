@@ -56,7 +56,8 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 		}
 		var err error
 		if id, err = g.Streams().Ask(cmd.Context(), q); errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "no starter is given: add --id NAME"), "coder templates init %s", shell.Word(starters.List()[0].Name))
+			return exit.Try(fault.New(fault.Invalid, "no starter is given: add --id NAME"), "coder templates init %s",
+				shell.Word(starters.List()[0].Name))
 		} else if err != nil {
 			return err
 		}
@@ -71,7 +72,8 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	if err := writeStarter(files, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(g.Streams().Err, "Wrote the starter %s to %s. Next: coder templates push %s -d %s\n", starter.Name, dir, shell.Word(filepath.Base(dir)), shell.Word(dir))
+	fmt.Fprintf(g.Streams().Err, "Wrote the starter %s to %s. Next: coder templates push %s -d %s\n", starter.Name, dir,
+		shell.Word(filepath.Base(dir)), shell.Word(dir))
 	return nil
 }
 
@@ -83,7 +85,8 @@ func writeStarter(files fs.FS, dir string) error {
 			return err
 		}
 		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
-			return exit.Try(fault.New(fault.Conflict, "%s already exists", filepath.Join(dir, name)), "coder templates init FOLDER --id STARTER")
+			return exit.Try(fault.New(fault.Conflict, "%s already exists", filepath.Join(dir, name)),
+				"coder templates init FOLDER --id STARTER")
 		}
 		names = append(names, name)
 		return nil

@@ -23,7 +23,8 @@ type (
 	flatPreset   = sdk.Preset
 )
 
-// templateJSON is a template as scripts read it: flat, as the API has it, and below "Template", where Coder's command line has it.
+// templateJSON is a template as scripts read it: flat, as the API has it, and below "Template", where Coder's command
+// line has it.
 type templateJSON struct {
 	flatTemplate
 	Template sdk.Template `json:"Template"`

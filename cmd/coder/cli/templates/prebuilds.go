@@ -28,8 +28,10 @@ asks for too many. Users still get those that exist. Resuming also tries again w
 	cmd.AddCommand(
 		prebuildsListCmd(g),
 		prebuildsInvalidateCmd(g),
-		prebuildsSettingCmd(g, "pause", "Stop creating and deleting prebuilt workspaces", true, "Prebuilt workspaces are paused."),
-		prebuildsSettingCmd(g, "resume", "Create and delete prebuilt workspaces again", false, "Prebuilt workspaces are created and deleted again."),
+		prebuildsSettingCmd(g, "pause", "Stop creating and deleting prebuilt workspaces", true,
+			"Prebuilt workspaces are paused."),
+		prebuildsSettingCmd(g, "resume", "Create and delete prebuilt workspaces again", false,
+			"Prebuilt workspaces are created and deleted again."),
 	)
 	return cmd
 }
@@ -41,14 +43,17 @@ func prebuildsListCmd(g *global.Flags) *cobra.Command {
 		output.Col("running", func(p sdk.TemplatePrebuilds) string { return strconv.Itoa(p.Running) }),
 		output.Col("ready", func(p sdk.TemplatePrebuilds) string { return strconv.Itoa(p.Eligible) }),
 		output.Col("claims", func(p sdk.TemplatePrebuilds) string {
-			return map[sdk.PrebuildClaims]string{sdk.ClaimsInstant: "instant", sdk.ClaimsWait: "wait for their build"}[p.Claims]
+			return map[sdk.PrebuildClaims]string{
+				sdk.ClaimsInstant: "instant", sdk.ClaimsWait: "wait for their build",
+			}[p.Claims]
 		}),
 		output.Col("explanation", func(p sdk.TemplatePrebuilds) string { return p.Explanation }),
 		output.Col("reasons", func(p sdk.TemplatePrebuilds) string { return strings.Join(p.ClaimWaits, "; ") }),
 	}, Initial: []string{"preset", "desired", "running", "ready", "claims"}}
 	var org organization.Flag
 	cmd := &cobra.Command{
-		Use: "list TEMPLATE", Aliases: []string{"ls"}, Short: "List a template's prebuilt workspaces by preset, and what their claims wait for",
+		Use: "list TEMPLATE", Aliases: []string{"ls"},
+		Short: "List a template's prebuilt workspaces by preset, and what their claims wait for",
 		Long: `List how many prebuilt workspaces each preset of a template's active version has, what keeps the server from having more, and why claims wait
 for their build, as the last prebuilt workspace found out.`,
 		Example: "  coder prebuilds list docker",
@@ -78,7 +83,8 @@ for their build, as the last prebuilt workspace found out.`,
 					fmt.Fprintf(stderr, "%s: %s\n", p.PresetName, p.Explanation)
 				}
 				for _, reason := range p.ClaimWaits {
-					fmt.Fprintf(stderr, "%s: claims wait for their build because of %s\n", p.PresetName, tty.Clean(reason))
+					fmt.Fprintf(stderr, "%s: claims wait for their build because of %s\n", p.PresetName,
+						tty.Clean(reason))
 				}
 			}
 			return nil
@@ -133,7 +139,9 @@ func prebuildsSettingCmd(g *global.Flags, use, short string, pause bool, done st
 			if err != nil {
 				return err
 			}
-			if err := client.UpdatePrebuildsSettings(cmd.Context(), sdk.PrebuildsSettings{ReconciliationPaused: pause}); err != nil {
+			if err := client.UpdatePrebuildsSettings(cmd.Context(), sdk.PrebuildsSettings{
+				ReconciliationPaused: pause,
+			}); err != nil {
 				return err
 			}
 			fmt.Fprintln(g.Streams().Err, done)

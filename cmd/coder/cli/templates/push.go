@@ -58,12 +58,16 @@ const shareUsage = "highest `LEVEL` at which workspaces may share ports and apps
 
 func (o *createSettings) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.private, "private", false, "do not share a new template with the group Everyone")
-	f.BoolVar(&o.active, "require-active-version", false, "let workspaces of a new template start with the active version only")
+	f.BoolVar(&o.active, "require-active-version", false,
+		"let workspaces of a new template start with the active version only")
 	f.StringVar(&o.share, "max-port-share-level", "", shareUsage)
 	f.Var(&o.ttl, "default-ttl", "time after each start until workspaces of a new template stop, such as 8h")
-	f.Var(&o.failureTTL, "failure-ttl", "time after a failed start until a workspace of a new template is stopped, such as 1h")
-	f.Var(&o.dormancy, "dormancy-threshold", "time without use until a workspace of a new template becomes dormant, such as 30d")
-	f.Var(&o.autoDeletion, "dormancy-auto-deletion", "time until a dormant workspace of a new template is deleted, such as 60d")
+	f.Var(&o.failureTTL, "failure-ttl",
+		"time after a failed start until a workspace of a new template is stopped, such as 1h")
+	f.Var(&o.dormancy, "dormancy-threshold",
+		"time without use until a workspace of a new template becomes dormant, such as 30d")
+	f.Var(&o.autoDeletion, "dormancy-auto-deletion",
+		"time until a dormant workspace of a new template is deleted, such as 60d")
 }
 
 func (o *createSettings) apply(req *sdk.CreateTemplateRequest) {
@@ -98,14 +102,16 @@ terraform.tfvars, *.auto.tfvars and their .json forms in the folder set variable
 		RunE:   func(cmd *cobra.Command, args []string) error { return runPush(g, cmd, args, &opts) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&opts.directory, "directory", "d", ".", "folder with the Terraform files, or - for a tar on standard input")
+	f.StringVarP(&opts.directory, "directory", "d", ".",
+		"folder with the Terraform files, or - for a tar on standard input")
 	f.StringVar(&opts.name, "name", "", "name of the version (default the server's choice)")
 	f.StringVarP(&opts.message, "message", "m", "", "description of the change")
 	f.StringArrayVar(&opts.variables, "variable", nil, "Terraform variable name=value; may be repeated")
 	f.StringArrayVar(&opts.vars, "var", nil, "short name of --variable")
 	f.Lookup("var").Hidden = true
 	f.StringVar(&opts.variablesFile, "variables-file", "", "YAML or JSON file with a value per Terraform variable")
-	f.StringArrayVar(&opts.tags, "provisioner-tag", nil, "tag key=value that the provisioner must have; may be repeated")
+	f.StringArrayVar(&opts.tags, "provisioner-tag", nil,
+		"tag key=value that the provisioner must have; may be repeated")
 	f.BoolVar(&opts.activate, "activate", true, "activate the version")
 	f.BoolVar(&opts.ignoreLock, "ignore-lockfile", false, "do not warn if .terraform.lock.hcl is missing")
 	opts.org.Add(cmd)
@@ -145,7 +151,8 @@ func runPush(g *global.Flags, cmd *cobra.Command, args []string, opts *pushOptio
 		return err
 	}
 	req := sdk.CreateTemplateVersionRequest{
-		Name: opts.name, Message: opts.message, StorageMethod: sdk.StorageFile, FileID: file, Provisioner: sdk.ProvisionerTerraform, Tags: tags,
+		Name: opts.name, Message: opts.message, StorageMethod: sdk.StorageFile, FileID: file,
+		Provisioner: sdk.ProvisionerTerraform, Tags: tags,
 	}
 	if template != nil {
 		req.TemplateID = &template.ID
@@ -183,14 +190,17 @@ func confirmPush(g *global.Flags, cmd *cobra.Command, name string, opts *pushOpt
 	if opts.directory == "-" {
 		return nil // standard input is not a terminal, and the command is explicit
 	}
-	if _, err := os.Stat(filepath.Join(opts.directory, ".terraform.lock.hcl")); err != nil && s.ErrTTY && !opts.ignoreLock {
+	if _, err := os.Stat(filepath.Join(opts.directory, ".terraform.lock.hcl")); err != nil && s.ErrTTY &&
+		!opts.ignoreLock {
 		fmt.Fprintln(s.Err, s.Dim("note: without .terraform.lock.hcl, providers may differ between builds (--ignore-lockfile silences this)"))
 	}
 	return g.Confirm(cmd, opts.yes, fmt.Sprintf("Upload %s as %s?", opts.directory, name), true)
 }
 
 // upload stores the source, and concurrently looks up the template; the result is nil if the template is new.
-func upload(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name, dir string) (*sdk.Template, uuid.UUID, error) {
+func upload(
+	ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name, dir string,
+) (*sdk.Template, uuid.UUID, error) {
 	var template *sdk.Template
 	var file uuid.UUID
 	group, ctx := errgroup.WithContext(ctx)
@@ -245,7 +255,8 @@ func importVersion(ctx context.Context, g *global.Flags, client *sdk.Client, org
 			return version, nil
 		}
 		if job.ErrorCode != sdk.JobErrorMissingVariables {
-			return version, follow.JobError(job, "the import of "+name, "Correct the template, then run: coder templates push "+shell.Word(name))
+			return version, follow.JobError(job, "the import of "+name,
+				"Correct the template, then run: coder templates push "+shell.Word(name))
 		}
 		if err := askVariables(ctx, g, client, version.ID, variables, name, job); err != nil {
 			return version, err
@@ -269,7 +280,8 @@ func followImport(ctx context.Context, g *global.Flags, client *sdk.Client, id u
 	})
 }
 
-// askVariables asks for required variables that have no value and adds their values to variables, or names them in its error.
+// askVariables asks for required variables that have no value and adds their values to variables, or names them in its
+// error.
 func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, version uuid.UUID, variables map[string]string, name string, job sdk.ProvisionerJob) error {
 	known, err := client.TemplateVersionVariables(ctx, version)
 	if err != nil {
@@ -282,7 +294,8 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 		}
 	}
 	if len(missing) == 0 {
-		return follow.JobError(job, "the import of "+name, "coder templates push "+shell.Word(name)+" --variable name=value")
+		return follow.JobError(job, "the import of "+name,
+			"coder templates push "+shell.Word(name)+" --variable name=value")
 	}
 	if !g.Streams().InTTY {
 		f := fault.New(fault.Invalid, "the template needs values for its variables")
@@ -295,7 +308,9 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 		return exit.Try(f, "coder templates push %s %s", shell.Word(name), strings.Join(words, " "))
 	}
 	for _, v := range missing {
-		q := tty.Question{Text: "Variable " + v.Name, Help: v.Description, Secret: v.Sensitive, HasDefault: v.Type == "string"}
+		q := tty.Question{
+			Text: "Variable " + v.Name, Help: v.Description, Secret: v.Sensitive, HasDefault: v.Type == "string",
+		}
 		if v.Sensitive {
 			q.HasDefault = false
 		}
@@ -316,7 +331,8 @@ func publish(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name, shell.Word(t.Name))
+		fmt.Fprintf(s.Err, "Created the template %s. Next: coder create NAME --template %s\n", t.Name,
+			shell.Word(t.Name))
 		return nil
 	}
 	if !opts.activate {
@@ -339,7 +355,8 @@ func templateName(args []string, flag, dir string) (string, error) {
 	case flag != "":
 		return flag, nil
 	case dir == "-":
-		return "", exit.Try(fault.New(fault.Invalid, "a template from standard input needs a name"), "coder templates push NAME -d -")
+		return "", exit.Try(fault.New(fault.Invalid, "a template from standard input needs a name"),
+			"coder templates push NAME -d -")
 	}
 	full, err := filepath.Abs(dir)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 
 func Command(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "templates", Aliases: []string{"template"}, Short: "Manage templates", Example: "  coder templates init docker && coder templates push docker -d docker"}
-	cmd.AddCommand(templatesInitCmd(g), templatesPushCmd(g, "push"), templatesPushCmd(g, "create"), templatesPullCmd(g), templatesListCmd(g),
+	cmd.AddCommand(templatesInitCmd(g), templatesPushCmd(g, "push"), templatesPushCmd(g, "create"), templatesPullCmd(g),
+		templatesListCmd(g),
 		templatesEditCmd(g), templatesDeleteCmd(g), templatesArchiveCmd(g), presetsCmd(g), versionsCmd(g), consentCmd(g))
 	return cmd
 }

@@ -23,7 +23,8 @@ func findVersion(ctx context.Context, client *sdk.Client, t sdk.Template, name s
 	}
 	v, err := client.TemplateVersionByName(ctx, t.ID, name)
 	if err != nil && fault.CodeOf(err) == fault.NotFound {
-		return v, exit.Try(fault.New(fault.NotFound, "the template %s has no version %q", t.Name, name), "coder templates versions list %s", shell.Word(t.Name))
+		return v, exit.Try(fault.New(fault.NotFound, "the template %s has no version %q", t.Name, name),
+			"coder templates versions list %s", shell.Word(t.Name))
 	}
 	return v, err
 }
@@ -118,7 +119,8 @@ func versionsPromoteCmd(g *global.Flags) *cobra.Command {
 
 func runPromote(ctx context.Context, g *global.Flags, opts promoteOptions) error {
 	if opts.template == "" || opts.version == "" {
-		return exit.Try(fault.New(fault.Invalid, "--template and --template-version are required"), "coder templates versions list TEMPLATE")
+		return exit.Try(fault.New(fault.Invalid, "--template and --template-version are required"),
+			"coder templates versions list TEMPLATE")
 	}
 	client, err := g.Client(ctx)
 	if err != nil {

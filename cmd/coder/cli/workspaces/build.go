@@ -46,8 +46,8 @@ func sayWaiting(g *global.Flags, job sdk.ProvisionerJob) {
 	}
 }
 
-// waitingLine returns the reason why a job waits, for a provisioner or for one that is offline, or "" if it does not wait or the reason is
-// unknown.
+// waitingLine returns the reason why a job waits, for a provisioner or for one that is offline, or "" if it does not
+// wait or the reason is unknown.
 func waitingLine(job sdk.ProvisionerJob) string {
 	if job.WaitingReason == "" || job.Status.Ended() {
 		return ""
@@ -67,11 +67,14 @@ func (opts *buildOptions) flags(cmd *cobra.Command) {
 
 func (opts *buildOptions) startFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&opts.always, "always-prompt", false, "ask for every parameter that can be changed")
-	cmd.Flags().StringVar(&opts.reason, "reason", string(sdk.ReasonCLI), "reason recorded with the build: cli, ssh_connection, vscode_connection or jetbrains_connection")
+	cmd.Flags().StringVar(&opts.reason, "reason", string(sdk.ReasonCLI),
+		"reason recorded with the build: cli, ssh_connection, vscode_connection or jetbrains_connection")
 }
 
 // onWorkspace finds the workspace, waits for its current build, and runs do.
-func onWorkspace(g *global.Flags, cmd *cobra.Command, name string, do func(context.Context, *sdk.Client, sdk.Workspace) error) error {
+func onWorkspace(
+	g *global.Flags, cmd *cobra.Command, name string, do func(context.Context, *sdk.Client, sdk.Workspace) error,
+) error {
 	ctx := cmd.Context()
 	client, ws, err := find(ctx, g, name)
 	if err != nil {
@@ -91,14 +94,18 @@ func orderStart(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.
 	if err != nil {
 		return sdk.WorkspaceBuild{}, sdk.CreateBuildRequest{}, err
 	}
-	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(opts.reason), ProvisionerTags: tags}
+	req := sdk.CreateBuildRequest{
+		Transition: sdk.TransitionStart, TemplateVersionID: version, Reason: sdk.BuildReason(opts.reason),
+		ProvisionerTags: tags,
+	}
 	if asksReplacing(g, opts) {
 		req.AllowReplacing = []string{}
 	}
-	// If there is nothing to ask or to check, the server carries over the previous build's parameters, which saves a request. The server
-	// refuses if the version needs more.
+	// If there is nothing to ask or to check, the server carries over the previous build's parameters, which saves a
+	// request. The server refuses if the version needs more.
 	ask := opts.always || !opts.params.Empty() || version != uuid.Nil
-	if version == uuid.Nil && ws.Outdated && (ws.TemplateRequireActiveVersion || ws.AutomaticUpdates == sdk.UpdatesAlways) {
+	if version == uuid.Nil && ws.Outdated &&
+		(ws.TemplateRequireActiveVersion || ws.AutomaticUpdates == sdk.UpdatesAlways) {
 		version, ask = ws.TemplateActiveVersionID, true
 		req.TemplateVersionID = version
 	}
@@ -142,13 +149,17 @@ func startParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws
 	}
 	known, hidden := form.Previous(previous)
 	req.RichParameterValues, err = form.Query{
-		Form: form.Of(ctx, client, version, ws.OwnerID), Values: values, Defaults: defaults, Previous: known, Hidden: hidden, Always: opts.always, UseDefaults: opts.params.UseDefaults, Ask: form.Asker(ctx, g.Streams(), opts.yes),
+		Form: form.Of(ctx, client, version, ws.OwnerID), Values: values, Defaults: defaults, Previous: known,
+		Hidden: hidden, Always: opts.always, UseDefaults: opts.params.UseDefaults,
+		Ask: form.Asker(ctx, g.Streams(), opts.yes),
 	}.Resolve()
 	return exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), shell.Word(ws.FullName()))
 }
 
 // finish follows a requested build, unless noWait is set.
-func finish(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool) error {
+func finish(
+	ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, noWait bool,
+) error {
 	if noWait {
 		fmt.Fprintf(g.Streams().Err, "The %s of %s is queued.\n", build.Transition, ws.FullName())
 		sayWaiting(g, build.Job)
@@ -157,7 +168,9 @@ func finish(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Wor
 	if err := g.Follower(client).Build(ctx, ws, build); err != nil {
 		return err
 	}
-	done := map[sdk.Transition]string{sdk.TransitionStart: "started", sdk.TransitionStop: "stopped", sdk.TransitionDelete: "deleted"}
+	done := map[sdk.Transition]string{
+		sdk.TransitionStart: "started", sdk.TransitionStop: "stopped", sdk.TransitionDelete: "deleted",
+	}
 	fmt.Fprintf(g.Streams().Err, "The workspace %s has been %s.\n", ws.FullName(), done[build.Transition])
 	return nil
 }

@@ -60,9 +60,11 @@ apply, and a parameter without a default is an error.`,
 	f.StringVar(&opts.version, "template-version", "", "version of the template (default the active one)")
 	f.StringVar(&opts.preset, "preset", "", `preset with values for parameters, or "none" (default the template's default preset)`)
 	f.StringVar(&opts.copyFrom, "copy-parameters-from", "", "workspace to take parameter values from")
-	f.DurationVar(&opts.stopAfter, "stop-after", 0, "time after each start when the workspace stops, such as 8h (default the template's)")
+	f.DurationVar(&opts.stopAfter, "stop-after", 0,
+		"time after each start when the workspace stops, such as 8h (default the template's)")
 	f.StringVar(&opts.startAt, "start-at", "", "time of automatic starts, such as \"9:30AM Mon-Fri Europe/Berlin\" (zone default this machine's), or a cron expression")
-	f.StringVar(&opts.updates, "automatic-updates", string(sdk.UpdatesNever), "use new versions at each start: always or never")
+	f.StringVar(&opts.updates, "automatic-updates", string(sdk.UpdatesNever),
+		"use new versions at each start: always or never")
 	f.BoolVar(&opts.noWait, "no-wait", false, "return without waiting for the build")
 	f.BoolVar(&opts.wait, "wait", false, "wait until the agents are ready, even without a terminal")
 	flags.SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
@@ -93,7 +95,9 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	if err != nil {
 		return err
 	}
-	req := sdk.CreateWorkspaceRequest{Name: name.Name, AutomaticUpdates: sdk.AutomaticUpdates(opts.updates), TemplateID: template.ID}
+	req := sdk.CreateWorkspaceRequest{
+		Name: name.Name, AutomaticUpdates: sdk.AutomaticUpdates(opts.updates), TemplateID: template.ID,
+	}
 	version := template.ActiveVersionID
 	if opts.version != "" {
 		v, err := client.TemplateVersionByName(ctx, template.ID, opts.version)
@@ -178,11 +182,13 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 		}
 		fmt.Fprintf(out, "Created the workspace %s. Start its agent %s on its machine: coder external-workspaces agent-instructions %s", ws.FullName(), agents[waiting].Name, shell.Word(name))
 	case waiting >= 0:
-		fmt.Fprintf(out, "Created the workspace %s. Its agent %s has not connected yet: coder show %s", ws.FullName(), agents[waiting].Name, shell.Word(ws.FullName()))
+		fmt.Fprintf(out, "Created the workspace %s. Its agent %s has not connected yet: coder show %s", ws.FullName(),
+			agents[waiting].Name, shell.Word(ws.FullName()))
 	case failed >= 0:
 		fmt.Fprintf(out, "Created the workspace %s, but a start script of its agent %s failed or took too long: coder logs %s", ws.FullName(), agents[failed].Name, shell.Word(ws.FullName()))
 	case starting >= 0:
-		fmt.Fprintf(out, "Created the workspace %s. Start scripts of its agent %s are still running.%s", ws.FullName(), agents[starting].Name, connect)
+		fmt.Fprintf(out, "Created the workspace %s. Start scripts of its agent %s are still running.%s", ws.FullName(),
+			agents[starting].Name, connect)
 	case len(agents) > 0:
 		fmt.Fprintf(out, "The workspace %s is ready.%s", ws.FullName(), connect)
 	default:
@@ -203,7 +209,8 @@ func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, 
 			return err
 		}})
 		if errors.Is(err, tty.ErrNotTerminal) {
-			return target.Name{}, exit.Try(fault.New(fault.Invalid, "name the new workspace"), "coder create NAME --template TEMPLATE")
+			return target.Name{}, exit.Try(fault.New(fault.Invalid, "name the new workspace"),
+				"coder create NAME --template TEMPLATE")
 		}
 		if err != nil {
 			return target.Name{}, err
@@ -212,13 +219,16 @@ func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, 
 	}
 	name, err := target.ParseName(text)
 	if err == nil && name.Agent != "" {
-		err = exit.Try(fault.New(fault.Invalid, "%q names an agent; a workspace's name has no dots", text), "coder create NAME --template TEMPLATE")
+		err = exit.Try(fault.New(fault.Invalid, "%q names an agent; a workspace's name has no dots", text),
+			"coder create NAME --template TEMPLATE")
 	}
 	return name, err
 }
 
 // chooseTemplate returns the named template, or asks for one.
-func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, org organization.Flag, name string) (sdk.Template, error) {
+func chooseTemplate(
+	ctx context.Context, g *global.Flags, client *sdk.Client, org organization.Flag, name string,
+) (sdk.Template, error) {
 	if name != "" {
 		return org.Template(ctx, client, name)
 	}
@@ -227,10 +237,12 @@ func chooseTemplate(ctx context.Context, g *global.Flags, client *sdk.Client, or
 		return sdk.Template{}, err
 	}
 	if len(templates) == 0 {
-		return sdk.Template{}, exit.Try(fault.New(fault.NotFound, "no templates exist yet"), "coder templates init && coder templates push")
+		return sdk.Template{}, exit.Try(fault.New(fault.NotFound, "no templates exist yet"),
+			"coder templates init && coder templates push")
 	}
 	if !g.Streams().InTTY {
-		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"), "coder create NAME --template %s", shell.Word(templates[0].Name))
+		return sdk.Template{}, exit.Try(fault.New(fault.Invalid, "--template is missing"),
+			"coder create NAME --template %s", shell.Word(templates[0].Name))
 	}
 	if len(templates) == 1 {
 		fmt.Fprintf(g.Streams().Err, "Using the only template, %s.\n", templates[0].Name)
@@ -307,7 +319,8 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		}
 	}
 	req.RichParameterValues, err = q.Resolve()
-	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), shell.Word(req.Name), shell.Word(template))
+	return exit.Try(err, "%s %s --template %s --parameter name=value", cmd.CommandPath(), shell.Word(req.Name),
+		shell.Word(template))
 }
 
 // createError adds a hint to the server's error.
@@ -315,17 +328,20 @@ func createError(err error, name target.Name, template string) error {
 	switch fault.CodeOf(err) {
 	case fault.Conflict:
 		if f := fault.As(err); slices.ContainsFunc(f.Fields, func(f fault.Field) bool { return f.Field == "external_auth" }) {
-			return exit.Try(err, "Link the account, then run: coder create %s --template %s", shell.Word(name.Name), shell.Word(template))
+			return exit.Try(err, "Link the account, then run: coder create %s --template %s", shell.Word(name.Name),
+				shell.Word(template))
 		}
 		return exit.Try(err, "coder show %s", shell.Word(name.String()))
 	case fault.Invalid:
-		return exit.Try(err, "coder create %s --template %s --parameter name=value", shell.Word(name.Name), shell.Word(template))
+		return exit.Try(err, "coder create %s --template %s --parameter name=value", shell.Word(name.Name),
+			shell.Word(template))
 	}
 	return err
 }
 
-// waitAgents waits until every agent of the workspace's latest build has connected and, if they block sign-ins, run its start scripts. It shows
-// what it waits for. It does not wait for external agents, which start when their owner does so, nor for dev containers, which may take long.
+// waitAgents waits until every agent of the workspace's latest build has connected and, if they block sign-ins, run its
+// start scripts. It shows what it waits for. It does not wait for external agents, which start when their owner does
+// so, nor for dev containers, which may take long.
 func waitAgents(ctx context.Context, g *global.Flags, client *sdk.Client, id uuid.UUID) error {
 	p := g.Streams().Progress()
 	ok := false

@@ -29,7 +29,9 @@ func deleteCmd(g *global.Flags) *cobra.Command {
 				if err := g.Confirm(cmd, opts.yes, text, false); err != nil {
 					return err
 				}
-				build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: opts.orphan, Reason: sdk.ReasonCLI})
+				build, err := client.CreateBuild(ctx, ws.ID, sdk.CreateBuildRequest{
+					Transition: sdk.TransitionDelete, Orphan: opts.orphan, Reason: sdk.ReasonCLI,
+				})
 				if err != nil {
 					return err
 				}
@@ -38,7 +40,8 @@ func deleteCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	opts.flags(cmd)
-	cmd.Flags().BoolVar(&opts.orphan, "orphan", false, "forget the resources instead of destroying them; for template admins")
+	cmd.Flags().BoolVar(&opts.orphan, "orphan", false,
+		"forget the resources instead of destroying them; for template admins")
 	return cmd
 }
 

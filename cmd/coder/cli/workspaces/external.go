@@ -78,9 +78,11 @@ workspace's owner can read it.`,
 				return err
 			}
 			if format == "json" {
-				return output.JSON(g.Streams().Out, instructions{how, ws.Name, agent.Name, "token", how.AgentToken, how.Command})
+				return output.JSON(g.Streams().Out,
+					instructions{how, ws.Name, agent.Name, "token", how.AgentToken, how.Command})
 			}
-			fmt.Fprintf(g.Streams().Err, "Run this on the machine of the agent %s. Keep it secret: it contains the agent's token.\n", agent.Name)
+			fmt.Fprintf(g.Streams().Err,
+				"Run this on the machine of the agent %s. Keep it secret: it contains the agent's token.\n", agent.Name)
 			_, err = fmt.Fprintln(g.Streams().Out, how.Command)
 			return err
 		},

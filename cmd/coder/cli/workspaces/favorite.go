@@ -17,10 +17,13 @@ func favoriteCmd(g *global.Flags) *cobra.Command {
 }
 
 func unfavoriteCmd(g *global.Flags) *cobra.Command {
-	return favoriteOf(g, "unfavorite", "Remove a workspace from your favorites", (*sdk.Client).UnfavoriteWorkspace, "is no longer a favorite")
+	return favoriteOf(g, "unfavorite", "Remove a workspace from your favorites", (*sdk.Client).UnfavoriteWorkspace,
+		"is no longer a favorite")
 }
 
-func favoriteOf(g *global.Flags, name, short string, set func(*sdk.Client, context.Context, uuid.UUID) error, done string) *cobra.Command {
+func favoriteOf(
+	g *global.Flags, name, short string, set func(*sdk.Client, context.Context, uuid.UUID) error, done string,
+) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " WORKSPACE",
 		Short:   short,

@@ -95,7 +95,8 @@ func listCmd(g *global.Flags) *cobra.Command { return listOf(g, "") }
 func listOf(g *global.Flags, always string) *cobra.Command {
 	opts := listOptions{always: always}
 	opts.out = output.List[sdk.Workspace]{
-		Columns: append(slices.Clip(workspaceColumns), output.Col(pathColumn, func(w sdk.Workspace) string { return opts.paths.of(w) })),
+		Columns: append(slices.Clip(workspaceColumns),
+			output.Col(pathColumn, func(w sdk.Workspace) string { return opts.paths.of(w) })),
 		Initial: []string{"workspace", "template", "status", "healthy", "last built", "current version", "outdated"},
 	}
 	cmd := &cobra.Command{
@@ -115,8 +116,10 @@ Dormant workspaces are listed only if the search says dormant:true.`,
 	cmd.Flags().BoolVarP(&opts.all, "all", "a", false, "include other users' workspaces")
 	cmd.Flags().BoolVar(&opts.shared, "shared-with-me", false, "list workspaces that other users share with you")
 	cmd.MarkFlagsMutuallyExclusive("all", "shared-with-me")
-	cmd.Flags().StringVar(&opts.search, "search", "owner:me", "filter, such as owner:me name:x template:y organization:z status:running dormant:true")
-	cmd.Flags().StringVar(&opts.sort, "sort", "", "order: name, used, created, status, owner or template (default: favorites, running ones, then by owner)")
+	cmd.Flags().StringVar(&opts.search, "search", "owner:me",
+		"filter, such as owner:me name:x template:y organization:z status:running dormant:true")
+	cmd.Flags().StringVar(&opts.sort, "sort", "",
+		"order: name, used, created, status, owner or template (default: favorites, running ones, then by owner)")
 	opts.org.AddFilter(cmd)
 	opts.out.Flags(cmd)
 	return cmd
@@ -190,7 +193,8 @@ func explainEmpty(ctx context.Context, g *global.Flags, client *sdk.Client, sear
 			return err
 		}
 		if dormant.Count > 0 {
-			fmt.Fprintf(g.Streams().Err, "All matching workspaces are dormant. List them: coder list --search %s\n", shell.Word(q))
+			fmt.Fprintf(g.Streams().Err, "All matching workspaces are dormant. List them: coder list --search %s\n",
+				shell.Word(q))
 			return nil
 		}
 	}

@@ -19,8 +19,8 @@ const (
 	loginWait = 15 * time.Minute // how long to check
 )
 
-// awaitLogins checks that the user has linked the accounts that a template version needs. On a terminal it prints where to link them, and
-// waits.
+// awaitLogins checks that the user has linked the accounts that a template version needs. On a terminal it prints where
+// to link them, and waits.
 func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, version uuid.UUID) error {
 	asked, err := client.TemplateVersionExternalAuth(ctx, version)
 	if err != nil {
@@ -41,12 +41,15 @@ func awaitLogins(ctx context.Context, client *sdk.Client, s *tty.Streams, versio
 			names[i], pages[i] = m.DisplayName, m.AuthenticateURL
 		}
 		return exit.Try(fault.New(fault.Conflict, "the template needs a login with %s", strings.Join(names, " and ")).
-			WithDetail("open %s and link the account", strings.Join(pages, " and ")), "Run the command again when you have.")
+			WithDetail("open %s and link the account",
+				strings.Join(pages, " and ")), "Run the command again when you have.")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, loginWait, fault.New(fault.Conflict, "no account was linked in %s", loginWait))
+	ctx, cancel := context.WithTimeoutCause(ctx, loginWait,
+		fault.New(fault.Conflict, "no account was linked in %s", loginWait))
 	defer cancel()
 	for _, m := range missing {
-		fmt.Fprintf(s.Err, "The template needs a login with %s. Open this and link your account:\n  %s\n", m.DisplayName, m.AuthenticateURL)
+		fmt.Fprintf(s.Err, "The template needs a login with %s. Open this and link your account:\n  %s\n",
+			m.DisplayName, m.AuthenticateURL)
 	}
 	progress := s.Progress()
 	done := false

@@ -31,7 +31,8 @@ func logsCmd(g *global.Flags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return runLogs(g, cmd, args[0], &opts) },
 	}
 	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "follow new output (Ctrl-C to stop)")
-	cmd.Flags().IntVarP(&opts.number, "build-number", "n", 0, "number of the build; negative numbers count back from the latest (default the latest)")
+	cmd.Flags().IntVarP(&opts.number, "build-number", "n", 0,
+		"number of the build; negative numbers count back from the latest (default the latest)")
 	return cmd
 }
 
@@ -90,7 +91,8 @@ func runLogs(g *global.Flags, cmd *cobra.Command, name string, opts *logsOptions
 }
 
 func printJobLog(g *global.Flags, line sdk.JobLog) error {
-	_, err := fmt.Fprintf(g.Streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, tty.Clean(line.Stage), tty.Clean(line.Output))
+	_, err := fmt.Fprintf(g.Streams().Out, "%s [%s] %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level,
+		tty.Clean(line.Stage), tty.Clean(line.Output))
 	return err
 }
 
@@ -126,7 +128,8 @@ func printAgentLogs(g *global.Flags, agent sdk.WorkspaceAgent, lines []sdk.Agent
 		if source == "" {
 			source = "log"
 		}
-		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name, tty.Clean(source), tty.CleanColor(line.Output))
+		text = fmt.Appendf(text, "%s [%s] %s, %s: %s\n", line.CreatedAt.Format(time.RFC3339), line.Level, agent.Name,
+			tty.Clean(source), tty.CleanColor(line.Output))
 	}
 	if len(text) == 0 {
 		return nil

@@ -58,8 +58,10 @@ which is the default.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error { return runOpenVSCode(cmd.Context(), g, args, opts) },
 	}
-	cmd.Flags().StringVar(&opts.scheme, "editor", "vscode", "editor: vscode, vscode-insiders, vscodium, cursor, windsurf or zed")
-	cmd.Flags().BoolVar(&opts.generateToken, "generate-token", false, "create a session for the editor and pass it in the address")
+	cmd.Flags().StringVar(&opts.scheme, "editor", "vscode",
+		"editor: vscode, vscode-insiders, vscodium, cursor, windsurf or zed")
+	cmd.Flags().BoolVar(&opts.generateToken, "generate-token", false,
+		"create a session for the editor and pass it in the address")
 	cmd.Flags().BoolVar(&opts.printOnly, "print", false, "print the address instead of opening it")
 	return cmd
 }
@@ -67,7 +69,8 @@ which is the default.`,
 func runOpenVSCode(ctx context.Context, g *global.Flags, args []string, opts openEditorOptions) error {
 	scheme, ok := editors[opts.scheme]
 	if !ok && opts.scheme != editorZed {
-		return exit.Try(fault.New(fault.Invalid, "the editor %q is unknown", opts.scheme), "Use vscode, vscode-insiders, vscodium, cursor, windsurf or zed.")
+		return exit.Try(fault.New(fault.Invalid, "the editor %q is unknown", opts.scheme),
+			"Use vscode, vscode-insiders, vscodium, cursor, windsurf or zed.")
 	}
 	client, ws, agent, err := findAgent(ctx, g, args[0])
 	if err != nil {
@@ -133,7 +136,8 @@ func folderOf(agent sdk.WorkspaceAgent, folder string) (string, error) {
 		return folder, nil
 	}
 	if base == "" {
-		return "", exit.Try(fault.New(fault.Invalid, "the folder of the agent %s is not known yet", agent.Name).WithDetail("it has not connected"),
+		return "", exit.Try(fault.New(fault.Invalid, "the folder of the agent %s is not known yet", agent.Name).
+			WithDetail("it has not connected"),
 			"Use an absolute path, or try again when the workspace is ready.")
 	}
 	return path.Join(base, folder), nil
@@ -168,7 +172,9 @@ func openAppCmd(g *global.Flags) *cobra.Command {
 }
 
 // findAgent returns a workspace and the agent that its name means.
-func findAgent(ctx context.Context, g *global.Flags, text string) (*sdk.Client, sdk.Workspace, sdk.WorkspaceAgent, error) {
+func findAgent(
+	ctx context.Context, g *global.Flags, text string,
+) (*sdk.Client, sdk.Workspace, sdk.WorkspaceAgent, error) {
 	client, err := g.Client(ctx)
 	if err != nil {
 		return nil, sdk.Workspace{}, sdk.WorkspaceAgent{}, err
@@ -201,14 +207,17 @@ func printApps(g *global.Flags, ws sdk.Workspace, agent sdk.WorkspaceAgent) erro
 }
 
 // appAddress returns where an app opens in a browser.
-func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, slug string) (string, error) {
+func appAddress(
+	ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, slug string,
+) (string, error) {
 	at := slices.IndexFunc(agent.Apps, func(app sdk.WorkspaceApp) bool { return app.Slug == slug })
 	if at < 0 {
 		hint := "coder show " + shell.Word(ws.Name)
 		if names := slugs(agent); len(names) > 0 {
 			hint = "Its apps are " + strings.Join(names, ", ") + "."
 		}
-		return "", exit.Try(fault.New(fault.NotFound, "the workspace %s has no app %q", ws.FullName(), slug), "%s", hint)
+		return "", exit.Try(fault.New(fault.NotFound, "the workspace %s has no app %q", ws.FullName(), slug), "%s",
+			hint)
 	}
 	app := agent.Apps[at]
 	base := client.URL().JoinPath("@"+ws.OwnerName, ws.Name+"."+agent.Name)
@@ -227,7 +236,8 @@ func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent
 		return "", err
 	}
 	if host.Host == "" {
-		return "", exit.Try(fault.New(fault.Unavailable, "the app %q needs a host name of its own, and the server has none for apps", slug),
+		return "", exit.Try(fault.New(fault.Unavailable,
+			"the app %q needs a host name of its own, and the server has none for apps", slug),
 			"Ask the server's operator to set --wildcard-access-url.")
 	}
 	own := url.URL{Scheme: client.URL().Scheme, Host: strings.Replace(host.Host, "*", app.SubdomainName, 1), Path: "/"}
@@ -237,8 +247,8 @@ func appAddress(ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent
 	return own.String(), nil
 }
 
-// Schemes of external apps: websites and other hosts, and programs on this machine that open workspaces. Any other could run a program with what
-// the address says. The dashboard has the same.
+// Schemes of external apps: websites and other hosts, and programs on this machine that open workspaces. Any other
+// could run a program with what the address says. The dashboard has the same.
 var (
 	hostSchemes    = []string{"http", "https", "mailto", "ssh", "sftp", "rdp", "vnc"}
 	programSchemes = []string{
@@ -247,12 +257,13 @@ var (
 	}
 )
 
-// externalAddress returns the address of an external app, which the template's author chose. Only programs on this machine get a token: with
-// any other scheme it would go to a host that the address names.
+// externalAddress returns the address of an external app, which the template's author chose. Only programs on this
+// machine get a token: with any other scheme it would go to a host that the address names.
 func externalAddress(ctx context.Context, client *sdk.Client, app sdk.WorkspaceApp) (string, error) {
 	address := appaddr.Escape(app.URL)
 	u, err := url.Parse(address)
-	if err != nil || !slices.Contains(hostSchemes, u.Scheme) && !slices.Contains(programSchemes, u.Scheme) || appaddr.NamesOption(address) {
+	if err != nil || !slices.Contains(hostSchemes, u.Scheme) && !slices.Contains(programSchemes, u.Scheme) ||
+		appaddr.NamesOption(address) {
 		return "", fault.New(fault.Invalid, "the app %q has an address that cannot be opened: %q", app.Slug, app.URL)
 	}
 	if !slices.Contains(programSchemes, u.Scheme) || !strings.Contains(address, appaddr.TokenMark) {

@@ -16,8 +16,12 @@ import (
 )
 
 // preview plans the workspace that the request creates, and lists its resources.
-func preview(ctx context.Context, g *global.Flags, client *sdk.Client, version uuid.UUID, req sdk.CreateWorkspaceRequest) error {
-	job, err := client.CreateDryRun(ctx, version, sdk.CreateDryRunRequest{WorkspaceName: req.Name, RichParameterValues: req.RichParameterValues})
+func preview(
+	ctx context.Context, g *global.Flags, client *sdk.Client, version uuid.UUID, req sdk.CreateWorkspaceRequest,
+) error {
+	job, err := client.CreateDryRun(ctx, version, sdk.CreateDryRunRequest{
+		WorkspaceName: req.Name, RichParameterValues: req.RichParameterValues,
+	})
 	if err != nil {
 		return err
 	}
@@ -60,7 +64,8 @@ func printPlan(s *tty.Streams, resources []sdk.WorkspaceResource) error {
 			for _, app := range agent.Apps {
 				apps = append(apps, app.Slug)
 			}
-			table.Add(label, agent.Name, agent.OperatingSystem+"/"+agent.Architecture, strings.Join(slices.Sorted(slices.Values(apps)), ", "))
+			table.Add(label, agent.Name, agent.OperatingSystem+"/"+agent.Architecture,
+				strings.Join(slices.Sorted(slices.Values(apps)), ", "))
 		}
 	}
 	if len(table.Rows) == 0 {

@@ -33,7 +33,9 @@ begin. Without a time zone it is this machine's. "default" returns to the deploy
 			if len(args) == 0 {
 				hours, err = client.QuietHours(cmd.Context(), sdk.Me)
 			} else {
-				hours, err = client.UpdateQuietHours(cmd.Context(), sdk.Me, sdk.UpdateQuietHoursRequest{Schedule: schedule})
+				hours, err = client.UpdateQuietHours(cmd.Context(), sdk.Me, sdk.UpdateQuietHoursRequest{
+					Schedule: schedule,
+				})
 			}
 			if err != nil {
 				return err

@@ -26,7 +26,9 @@ func renameCmd(g *global.Flags) *cobra.Command {
 			if err := g.Confirm(cmd, yes, fmt.Sprintf("Rename %s to %s? Resources named after it may be lost.", ws.Name, args[1]), false); err != nil {
 				return err
 			}
-			if err := client.UpdateWorkspace(cmd.Context(), ws.ID, sdk.UpdateWorkspaceRequest{Name: args[1]}); err != nil {
+			if err := client.UpdateWorkspace(cmd.Context(), ws.ID, sdk.UpdateWorkspaceRequest{
+				Name: args[1],
+			}); err != nil {
 				return err
 			}
 			fmt.Fprintf(g.Streams().Err, "The workspace %s is now %s.\n", ws.Name, args[1])

@@ -20,12 +20,14 @@ With --yes, or without a terminal, it continues only if the template allows that
 // post requests a build.
 type post func(ctx context.Context, workspace uuid.UUID, req sdk.CreateBuildRequest) (sdk.WorkspaceBuild, error)
 
-// asksReplacing reports whether the user can be asked before a build replaces what the workspace keeps. Otherwise the template decides.
+// asksReplacing reports whether the user can be asked before a build replaces what the workspace keeps. Otherwise the
+// template decides.
 func asksReplacing(g *global.Flags, opts *buildOptions) bool {
 	return !opts.yes && !opts.noWait && g.Streams().InTTY
 }
 
-// finishAsking follows a start or stop. When it is refused because of what it would replace, the user decides, and it is requested again.
+// finishAsking follows a start or stop. When it is refused because of what it would replace, the user decides, and it
+// is requested again.
 func finishAsking(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, build sdk.WorkspaceBuild, opts *buildOptions,
 	req *sdk.CreateBuildRequest, again post) error {
 	ctx := cmd.Context()
@@ -78,7 +80,9 @@ func unchanged(ws sdk.Workspace, refused sdk.WorkspaceBuild) left {
 	case len(ws.LatestBuild.Agents()) > 0:
 		return left{"It still runs.", "coder ssh " + word}
 	}
-	return left{"It is stopped now. To start it as it was, answer no and run: coder start " + word, "coder start " + word}
+	return left{
+		"It is stopped now. To start it as it was, answer no and run: coder start " + word, "coder start " + word,
+	}
 }
 
 // refusedReplacing is the error of a build that was refused without a question.

@@ -39,9 +39,11 @@ func restartCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// restartWorkspace makes the server stop and start a workspace, and follows both builds. The server refuses an impossible start before it
-// stops anything, and starts the workspace even if this program ends in the meantime.
-func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
+// restartWorkspace makes the server stop and start a workspace, and follows both builds. The server refuses an
+// impossible start before it stops anything, and starts the workspace even if this program ends in the meantime.
+func restartWorkspace(
+	g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID,
+) error {
 	ctx := cmd.Context()
 	build, req, err := orderStart(g, cmd, client, ws, opts, version, client.Restart)
 	if err != nil {
@@ -63,7 +65,8 @@ func restartWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, w
 		return err
 	}
 	if now.LatestBuild.Transition == sdk.TransitionStop {
-		return exit.Try(fault.New(fault.Conflict, "the workspace %s was stopped but not started again: its template changed in the meantime", ws.FullName()),
+		return exit.Try(fault.New(fault.Conflict,
+			"the workspace %s was stopped but not started again: its template changed in the meantime", ws.FullName()),
 			"coder start %s", shell.Word(ws.FullName()))
 	}
 	return finishAsking(g, cmd, client, now, now.LatestBuild, opts, &req, client.CreateBuild)

@@ -27,7 +27,8 @@ func scheduleCmd(g *global.Flags) *cobra.Command {
 		Short:   "Schedule automatic start and stop",
 		Example: "  coder schedule start dev 9:30 Mon-Fri Europe/Berlin\n  coder schedule stop dev 8h",
 	}
-	cmd.AddCommand(scheduleShowCmd(g), scheduleStartCmd(g), scheduleStopCmd(g), scheduleExtendCmd(g), scheduleQuietHoursCmd(g))
+	cmd.AddCommand(scheduleShowCmd(g), scheduleStartCmd(g), scheduleStopCmd(g), scheduleExtendCmd(g),
+		scheduleQuietHoursCmd(g))
 	return cmd
 }
 
@@ -52,7 +53,8 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if several := all || search != ""; several == (len(args) == 1) {
-				return exit.Try(fault.New(fault.Invalid, "give either a workspace, or --all or --search"), "coder schedule show WORKSPACE")
+				return exit.Try(fault.New(fault.Invalid, "give either a workspace, or --all or --search"),
+					"coder schedule show WORKSPACE")
 			}
 			if len(args) == 0 {
 				return listSchedules(cmd.Context(), g, out, search)
@@ -74,7 +76,8 @@ func scheduleShowCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-// scheduleJSON is a workspace with what the table shows, under the names of Coder's command line. Each is "" if there is none.
+// scheduleJSON is a workspace with what the table shows, under the names of Coder's command line. Each is "" if there
+// is none.
 type scheduleJSON struct {
 	sdk.Workspace
 	FullName   string `json:"workspace"`
@@ -87,7 +90,8 @@ type scheduleJSON struct {
 func newScheduleJSON(ws sdk.Workspace) scheduleJSON {
 	some := func(text string) string { return strings.TrimSuffix(text, none) }
 	return scheduleJSON{
-		Workspace: ws, FullName: ws.FullName(), StartsAt: some(startsAt(ws.AutostartSchedule)), StartsNext: some(startsNext(ws)),
+		Workspace: ws, FullName: ws.FullName(), StartsAt: some(startsAt(ws.AutostartSchedule)),
+		StartsNext: some(startsNext(ws)),
 		StopsAfter: some(stopsAfter(ws)), StopsNext: some(stopsAt(ws)),
 	}
 }
@@ -114,7 +118,8 @@ func printConsequences(out io.Writer, ws sdk.Workspace) {
 		fmt.Fprintln(out, tty.Clean(ws.LatestBuild.Explanation))
 	}
 	if ws.DormantAt != nil {
-		fmt.Fprintf(out, "Dormant since %s. Wake it: coder start %s\n", ws.DormantAt.Local().Format("Mon 2006-01-02 15:04"), shell.Word(ws.FullName()))
+		fmt.Fprintf(out, "Dormant since %s. Wake it: coder start %s\n",
+			ws.DormantAt.Local().Format("Mon 2006-01-02 15:04"), shell.Word(ws.FullName()))
 	}
 	for _, c := range ws.Consequences {
 		fmt.Fprintln(out, tty.Clean(c.Explanation))
@@ -140,8 +145,8 @@ var (
 	dayDigit = lazyregexp.New(`[0-7]`)
 )
 
-// readable formats a schedule of one time on some days of the week as "09:30 Mon-Fri (Europe/Berlin)". It returns any other schedule
-// unchanged.
+// readable formats a schedule of one time on some days of the week as "09:30 Mon-Fri (Europe/Berlin)". It returns any
+// other schedule unchanged.
 func readable(schedule string) string {
 	m := daily().FindStringSubmatch(schedule)
 	if m == nil || strings.Contains(m[4], "/") {

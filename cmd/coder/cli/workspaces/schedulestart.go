@@ -33,7 +33,9 @@ machine's). "manual" turns automatic start off. A cron expression as a single ar
 			if err != nil {
 				return err
 			}
-			if err := client.UpdateAutostart(cmd.Context(), ws.ID, sdk.UpdateAutostartRequest{Schedule: schedule}); err != nil {
+			if err := client.UpdateAutostart(cmd.Context(), ws.ID, sdk.UpdateAutostartRequest{
+				Schedule: schedule,
+			}); err != nil {
 				return err
 			}
 			if schedule == nil {
@@ -48,7 +50,8 @@ machine's). "manual" turns automatic start off. A cron expression as a single ar
 
 var clockTime = lazyregexp.New(`^(?i)(\d{1,2})(?::(\d\d))?\s*(am|pm)?$`)
 
-// parseStart converts a time of day, days and a zone to a cron expression; nil means no automatic start. The server checks days and zone.
+// parseStart converts a time of day, days and a zone to a cron expression; nil means no automatic start. The server
+// checks days and zone.
 func parseStart(words []string, zone string) (*string, error) {
 	if len(words) == 1 && words[0] == "manual" {
 		return nil, nil

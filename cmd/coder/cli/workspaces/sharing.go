@@ -37,9 +37,11 @@ func (p *principals) flags(cmd *cobra.Command, form string) {
 	cmd.Flags().StringSliceVar(&p.groups, "group", nil, "group, by name or id"+form+"; may be repeated")
 }
 
-// change returns the request that gives the users and groups their roles. fixed is the role of all of them, "" to end the sharing; nil means
-// that each names its own, use by default.
-func (p *principals) change(ctx context.Context, client *sdk.Client, organization string, fixed *string) (sdk.UpdateWorkspaceACLRequest, error) {
+// change returns the request that gives the users and groups their roles. fixed is the role of all of them, "" to end
+// the sharing; nil means that each names its own, use by default.
+func (p *principals) change(
+	ctx context.Context, client *sdk.Client, organization string, fixed *string,
+) (sdk.UpdateWorkspaceACLRequest, error) {
 	req := sdk.UpdateWorkspaceACLRequest{UserRoles: map[string]string{}, GroupRoles: map[string]string{}}
 	if len(p.users)+len(p.groups) == 0 {
 		return req, exit.Try(fault.New(fault.Invalid, "no user and no group given"), "coder sharing add dev --user bob")

@@ -39,7 +39,9 @@ func startCmd(g *global.Flags) *cobra.Command {
 }
 
 // startWorkspace requests a start build and follows it. A nil version means the workspace's current one.
-func startWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID) error {
+func startWorkspace(
+	g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions, version uuid.UUID,
+) error {
 	build, req, err := orderStart(g, cmd, client, ws, opts, version, client.CreateBuild)
 	if err != nil {
 		return err

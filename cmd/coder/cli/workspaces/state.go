@@ -19,13 +19,18 @@ import (
 const maxState = 768<<20 - 4096
 
 func stateCmd(g *global.Flags) *cobra.Command {
-	cmd := &cobra.Command{Use: "state", Short: "Read, replace and restore the Terraform state of a workspace", Example: "  coder state pull dev state.json"}
+	cmd := &cobra.Command{
+		Use: "state", Short: "Read, replace and restore the Terraform state of a workspace",
+		Example: "  coder state pull dev state.json",
+	}
 	cmd.AddCommand(stateListCmd(g), statePullCmd(g), statePushCmd(g), stateRestoreCmd(g))
 	return cmd
 }
 
 // findBuild returns a build of the named workspace by its number. 0 is the latest, negative numbers count back from it.
-func findBuild(cmd *cobra.Command, client *sdk.Client, text string, number int) (sdk.Workspace, sdk.WorkspaceBuild, error) {
+func findBuild(
+	cmd *cobra.Command, client *sdk.Client, text string, number int,
+) (sdk.Workspace, sdk.WorkspaceBuild, error) {
 	ws, _, err := target.Find(cmd.Context(), client, text)
 	if err != nil {
 		return ws, sdk.WorkspaceBuild{}, err
@@ -49,7 +54,8 @@ func statePullCmd(g *global.Flags) *cobra.Command {
 		Args:    cobra.RangeArgs(1, 2),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runStatePull(g, cmd, args, number) },
 	}
-	cmd.Flags().IntVarP(&number, "build", "b", 0, "number of the build; negative numbers count back from the latest (default the latest)")
+	cmd.Flags().IntVarP(&number, "build", "b", 0,
+		"number of the build; negative numbers count back from the latest (default the latest)")
 	return cmd
 }
 
@@ -91,7 +97,8 @@ func statePushCmd(g *global.Flags) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return runStatePush(g, cmd, args, &opts) },
 	}
 	f := cmd.Flags()
-	f.IntVarP(&opts.number, "build", "b", 0, "number of the build; negative numbers count back from the latest (default the latest)")
+	f.IntVarP(&opts.number, "build", "b", 0,
+		"number of the build; negative numbers count back from the latest (default the latest)")
 	f.BoolVarP(&opts.noBuild, "no-build", "n", false, "store the state without building the workspace")
 	f.BoolVar(&opts.force, "force", false, "accept an older state, and one of another workspace: builds then manage its resources, and forget those of this workspace")
 	flags.Yes(cmd, &opts.yes)
@@ -117,7 +124,8 @@ func runStatePush(g *global.Flags, cmd *cobra.Command, args []string, opts *push
 		return fmt.Errorf("read state: %w", err)
 	}
 	if len(state) > maxState {
-		return fault.New(fault.TooLarge, "the state is larger than %d bytes, which is more than the server takes", maxState)
+		return fault.New(fault.TooLarge, "the state is larger than %d bytes, which is more than the server takes",
+			maxState)
 	}
 	ws, build, err := findBuild(cmd, client, args[0], opts.number)
 	if err != nil {
@@ -135,7 +143,8 @@ func pushState(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.W
 		return err
 	}
 	next, err := client.CreateBuild(cmd.Context(), ws.ID, sdk.CreateBuildRequest{
-		TemplateVersionID: build.TemplateVersionID, Transition: build.Transition, ProvisionerState: state, ForceState: opts.force, Reason: sdk.ReasonCLI,
+		TemplateVersionID: build.TemplateVersionID, Transition: build.Transition, ProvisionerState: state,
+		ForceState: opts.force, Reason: sdk.ReasonCLI,
 	})
 	if err != nil {
 		return err

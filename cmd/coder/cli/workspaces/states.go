@@ -80,7 +80,8 @@ Resources that were created since are not in that state: no build deletes them.`
 		RunE: func(cmd *cobra.Command, args []string) error { return runStateRestore(g, cmd, args[0], &opts) },
 	}
 	f := cmd.Flags()
-	f.IntVarP(&opts.number, "build", "b", 0, "number of the build (default the newest successful one before the latest)")
+	f.IntVarP(&opts.number, "build", "b", 0,
+		"number of the build (default the newest successful one before the latest)")
 	f.BoolVarP(&opts.noBuild, "no-build", "n", false, "store the state without building the workspace")
 	flags.Yes(cmd, &opts.yes)
 	return cmd
@@ -107,11 +108,13 @@ func runStateRestore(g *global.Flags, cmd *cobra.Command, name string, opts *res
 		return k.BuildID != ws.LatestBuild.ID && restorable(k)
 	})
 	if i < 0 {
-		return exit.Try(fault.New(fault.NotFound, "%s has no such state", ws.FullName()), "coder state list %s", shell.Word(ws.FullName()))
+		return exit.Try(fault.New(fault.NotFound, "%s has no such state", ws.FullName()), "coder state list %s",
+			shell.Word(ws.FullName()))
 	}
 	chosen := stored[i]
 	if chosen.Problem != "" {
-		return exit.Try(fault.New(fault.Invalid, "the state of build %d cannot be used: %s", chosen.BuildNumber, chosen.Problem), "coder state list %s", shell.Word(ws.FullName()))
+		return exit.Try(fault.New(fault.Invalid, "the state of build %d cannot be used: %s", chosen.BuildNumber,
+			chosen.Problem), "coder state list %s", shell.Word(ws.FullName()))
 	}
 	what := fmt.Sprintf("the state of build %d (%d resources)", chosen.BuildNumber, chosen.Resources)
 	if opts.noBuild {

@@ -36,7 +36,9 @@ func stopCmd(g *global.Flags) *cobra.Command {
 	return cmd
 }
 
-func stopWorkspace(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions) error {
+func stopWorkspace(
+	g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws sdk.Workspace, opts *buildOptions,
+) error {
 	req := sdk.CreateBuildRequest{Transition: sdk.TransitionStop, Reason: sdk.ReasonCLI}
 	if asksReplacing(g, opts) {
 		req.AllowReplacing = []string{}

@@ -9,7 +9,8 @@ import (
 
 func taskCmd(g *global.Flags) *cobra.Command {
 	return output.Absent{
-		Name: "task", Aliases: []string{"tasks"}, Things: "tasks", Reason: "this server has no tasks", Remedy: "Create a workspace instead: coder create",
-		Verbs: []string{"create", "delete", "logs", "pause", "resume", "send", "status"},
+		Name: "task", Aliases: []string{"tasks"}, Things: "tasks", Reason: "this server has no tasks",
+		Remedy: "Create a workspace instead: coder create",
+		Verbs:  []string{"create", "delete", "logs", "pause", "resume", "send", "status"},
 	}.Command(g.Streams)
 }

@@ -49,8 +49,11 @@ whose names contain the owner.`,
 	return cmd
 }
 
-// transfer has the server transfer a workspace, and follows the stop that comes first. The server goes on if this program ends.
-func transfer(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, req sdk.TransferWorkspaceRequest) error {
+// transfer has the server transfer a workspace, and follows the stop that comes first. The server goes on if this
+// program ends.
+func transfer(
+	ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.Workspace, req sdk.TransferWorkspaceRequest,
+) error {
 	again := fmt.Sprintf("coder transfer %s %s", shell.Word(ws.FullName()), shell.Word(req.Owner))
 	now, err := client.TransferWorkspace(ctx, ws.ID, req)
 	if err == nil && now.OwnerID == ws.OwnerID {
@@ -68,9 +71,11 @@ func transfer(ctx context.Context, g *global.Flags, client *sdk.Client, ws sdk.W
 		return err
 	}
 	if now.OwnerID == ws.OwnerID {
-		return exit.Try(fault.New(fault.Conflict, "the workspace %s was started again before it could be transferred", ws.FullName()), "%s", again)
+		return exit.Try(fault.New(fault.Conflict, "the workspace %s was started again before it could be transferred",
+			ws.FullName()), "%s", again)
 	}
-	fmt.Fprintf(g.Streams().Err, "The workspace %s now belongs to %s: %s. It is stopped.\n", ws.FullName(), now.OwnerName, now.FullName())
+	fmt.Fprintf(g.Streams().Err, "The workspace %s now belongs to %s: %s. It is stopped.\n", ws.FullName(),
+		now.OwnerName, now.FullName())
 	return nil
 }
 
