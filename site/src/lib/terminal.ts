@@ -167,6 +167,7 @@ export interface Report {
   state: "connecting" | "open" | "lost" | "ended";
   reason: string; // of a lost connection
   region: string; // in use; empty: the server
+  seen: boolean; // the session has been open on this page
 }
 
 const regionTimeout = 3000; // ms, until a region has opened a terminal
@@ -194,9 +195,11 @@ export function attach(
   typed: (data: string) => string, // what to send for what the user types
 ): { again: () => void; close: () => void } {
   let last: Report | undefined;
+  let seen = false;
   const show = (state: Report["state"], reason: string, region: string) => {
     if (last?.state === state && last.reason === reason && last.region === region) return;
-    last = { state, reason, region };
+    if (state === "open" || state === "ended") seen = state === "open";
+    last = { state, reason, region, seen };
     report(last);
   };
   let ws: WebSocket | undefined;

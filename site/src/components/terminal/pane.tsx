@@ -27,14 +27,14 @@ interface Props {
 
 const longestTitle = 100; // characters: programs can set any
 
-export const connecting: Report = { state: "connecting", reason: "", region: "" };
+export const connecting: Report = { state: "connecting", reason: "", region: "", seen: false };
 
 export function TerminalPane(p: Props) {
   const { agent, id, settings, help } = p;
   const place = useRef<HTMLDivElement>(null);
   const opened = useRef<Opened>(null);
   const again = useRef<() => void>(() => {});
-  const [{ state, reason }, setReport] = useState(connecting);
+  const [{ state, reason, seen }, setReport] = useState(connecting);
   const isDark = useDark();
   const font = useQuery(queries.userAppearance()).data?.terminal_font ?? "";
   // Of the last rendering: a terminal outlives those, and is opened once for its session.
@@ -84,7 +84,8 @@ export function TerminalPane(p: Props) {
         <div role="status" className="flex flex-wrap items-center gap-3 bg-warn-soft px-3 py-1.5 text-warn">
           {state === "ended" && "The session has ended."}
           {state === "lost" &&
-            `Connection lost${reason && ` (${reason})`}. Reconnecting… Your session is still running in the workspace.`}
+            `${seen ? "Connection lost" : "Cannot connect"}${reason && ` (${reason})`}. Reconnecting…`}
+          {state === "lost" && seen && "Your session is still running in the workspace."}
           {waits && (reason ? `Waiting for a connection: ${reason}.` : "Waiting for the agent to connect…")}
           {!waits && (
             <button type="button" className="underline" onClick={() => again.current()}>
