@@ -76,6 +76,11 @@ const followed = <Q extends object>(query: Q) => ({
 // as latency, because no event announces how that changes. Everything else relies on events.
 export const measured = <Q extends object>(query: Q, every: number) => ({ ...query, refetchInterval: every });
 
+// whileQueued is how often to read workspaces again, in ms, of which some wait for a provisioner. No event announces
+// that jobs of other users have left the queue.
+export const whileQueued = (workspaces: t.Workspace[] | undefined): number | false =>
+  workspaces?.some((w) => w.latest_build.status === "pending") ? 5000 : false;
+
 const templateActions = ["use", "update", "delete", "share"] as const;
 
 export const queries = {
@@ -317,3 +322,10 @@ export function putWorkspace(client: QueryClient, workspace: t.Workspace) {
     (list) => list && { ...list, workspaces: list.workspaces.map((w) => (w.id === workspace.id ? workspace : w)) },
   );
 }
+
+// listed is a page of workspaces as a list shows it: with places in the queue that stay current.
+export const listed = (search: string, sort = "", page = 0) => ({
+  ...queries.workspaces(search, sort, page),
+  refetchInterval: ({ state }: { state: { data?: { workspaces: t.Workspace[] } | undefined } }) =>
+    whileQueued(state.data?.workspaces),
+});

@@ -4,7 +4,7 @@ import { Fragment, lazy, type ReactNode, Suspense, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import { useBuildLog } from "~/api/logs";
-import { ask, gone, queries } from "~/api/queries";
+import { ask, gone, queries, whileQueued } from "~/api/queries";
 import type { BuildParameter, ProvisionerJob, Workspace, WorkspaceBuild } from "~/api/types";
 import { AgentCard } from "~/components/agent/card";
 import { JobLogView, linkedLine } from "~/components/log/job";
@@ -68,8 +68,7 @@ export default function WorkspacePage({
   useTitle(name);
   const workspace = useQuery({
     ...queries.workspace(owner, name),
-    // No event announces that jobs of other users have left the queue.
-    refetchInterval: ({ state }) => state.data?.latest_build.status === "pending" && 5000,
+    refetchInterval: ({ state }) => whileQueued(state.data && [state.data]),
   });
   // Those who may still see it learn what became of it.
   const left = gone(workspace.error) ? workspace.data : undefined;

@@ -14,7 +14,7 @@ import {
   useState,
 } from "react";
 import { Link, useLocation, useSearch } from "wouter";
-import { firstSearch, pageSize, queries } from "~/api/queries";
+import { firstSearch, listed, pageSize, queries } from "~/api/queries";
 import type { MeshPeer, Workspace } from "~/api/types";
 import { PathMark } from "~/components/agent/path-mark";
 import { Ago } from "~/components/ui/ago";
@@ -89,7 +89,7 @@ export default function Workspaces() {
   const rested = useDebounced(search, 200);
   const wanted = params.get("sort") ?? "";
   const sort = Object.hasOwn(orders, wanted) ? wanted : "";
-  const list = useQuery({ ...queries.workspaces(rested, sort), placeholderData: keepPreviousData });
+  const list = useQuery({ ...listed(rested, sort), placeholderData: keepPreviousData });
   const templates = useQuery(queries.templates());
   const [options, showOptions] = useState(false);
   const columns = useQuery(queries.preferences()).data?.workspace_columns ?? defaultColumns;
@@ -228,7 +228,7 @@ function List({ head, count, search, columns, sort }: ListProps) {
   const lastPage = Math.floor((rows.at(-1)?.index ?? 0) / pageSize);
   const pages = Array.from({ length: lastPage - firstPage + 1 }, (_, i) => firstPage + i);
   const asked = useQueries({
-    queries: pages.map((page) => ({ ...queries.workspaces(search, sort, page), enabled: page > 0 })),
+    queries: pages.map((page) => ({ ...listed(search, sort, page), enabled: page > 0 })),
   });
   const mesh = useQuery(queries.mesh()); // refetched when an agent or a workspace changes
   const actions = useWorkspaceActions();
