@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, duration, plural, sentence } from "./format";
+import { ago, bytes, duration, plural, sentence, until } from "./format";
 
 describe("format", () => {
   it.each([
@@ -23,7 +23,7 @@ describe("format", () => {
     ["0001-01-01T00:00:00Z", "never"],
     ["2026-01-02T03:04:00Z", "just now"],
     ["2026-01-02T03:04:08Z", "just now"], // by a server whose clock is a little ahead
-    ["2026-01-02T03:04:35Z", "in a moment"],
+    ["2026-01-02T03:05:04Z", "just now"], // as far ahead as clocks may differ
     ["2026-01-02T02:34:05Z", "30 min ago"],
     ["2026-01-01T03:04:05Z", "24 h ago"],
     ["2025-12-20T03:04:05Z", "13 d ago"],
@@ -31,6 +31,16 @@ describe("format", () => {
     ["2026-01-02T05:04:05Z", "in 2 h"],
   ])("%s", (at, want) => {
     expect(ago(at, now)).toBe(want);
+  });
+
+  it.each([
+    ["2026-01-02T03:04:35Z", "in a moment"],
+    ["2026-01-02T03:05:04Z", "in 1 min"],
+    ["2026-01-02T03:04:00Z", "just now"],
+    ["2026-01-02T02:34:05Z", "30 min ago"],
+    [null, "never"],
+  ])("what may be yet to come: %s", (at, want) => {
+    expect(until(at, now)).toBe(want);
   });
 
   it.each([

@@ -19,14 +19,22 @@ export function since(from: string, to?: string | null): number {
   return Math.max(0, (to ? Date.parse(to) : Date.now()) - Date.parse(from));
 }
 
-const skew = 5_000; // ms that the server's clock can be ahead of the browser's
+// ms that the clock of what happened can be ahead of the browser's: servers whose clocks differ more from the
+// database's do not start.
+const skew = 60_000;
 
-// ago says how long ago something was, or how far ahead it is.
+// ago says how long ago something was that has happened. Of what is further ahead than clocks differ it says how far.
 export function ago(at: string | null | undefined, now = Date.now()): string {
+  const ahead = at ? Date.parse(at) - now : 0;
+  return until(ahead > 0 && ahead <= skew ? new Date(now).toISOString() : at, now);
+}
+
+// until says how far ahead something is that may be yet to come, or how long ago it was.
+export function until(at: string | null | undefined, now = Date.now()): string {
   if (!at || at.startsWith("0001-")) return "never";
   const ms = now - Date.parse(at);
   const distance = Math.abs(ms);
-  if (distance < 45_000) return ms >= -skew ? "just now" : "in a moment";
+  if (distance < 45_000) return ms >= 0 ? "just now" : "in a moment";
   const [value, unit] =
     distance < 90 * 60_000
       ? [Math.round(distance / 60_000), "min"]

@@ -246,7 +246,7 @@ export function Tokens() {
               {
                 name: "Expires",
                 className: "whitespace-nowrap",
-                cell: (t) => (over(t) ? <Badge>Expired</Badge> : <Ago at={t.expires_at} />),
+                cell: (t) => (over(t) ? <Badge>Expired</Badge> : <Ago at={t.expires_at} ahead />),
               },
               {
                 name: "Actions",

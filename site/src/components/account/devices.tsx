@@ -75,7 +75,7 @@ export default function Devices() {
               {
                 name: "Expires",
                 className: "whitespace-nowrap",
-                cell: (d) => (over(d) ? <Badge>Expired</Badge> : <Ago at={d.expires_at} />),
+                cell: (d) => (over(d) ? <Badge>Expired</Badge> : <Ago at={d.expires_at} ahead />),
               },
               {
                 name: "Actions",

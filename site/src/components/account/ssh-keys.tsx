@@ -69,7 +69,7 @@ export function SSHKeys() {
               className: "whitespace-nowrap",
               cell: (k) => {
                 if (over(k)) return <Badge>Expired</Badge>;
-                return k.expires_at ? <Ago at={k.expires_at} /> : "Never";
+                return k.expires_at ? <Ago at={k.expires_at} ahead /> : "Never";
               },
             },
             {

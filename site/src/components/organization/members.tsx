@@ -158,7 +158,7 @@ function Sent({ organization: o }: { organization: Organization }) {
         columns={[
           { name: "Invited", cell: (i) => <Person user={i} /> },
           { name: "By", cell: (i) => i.invited_by },
-          { name: "Expires", cell: (i) => <Ago at={i.expires_at} /> },
+          { name: "Expires", cell: (i) => <Ago at={i.expires_at} ahead /> },
           {
             name: "Actions",
             action: true,

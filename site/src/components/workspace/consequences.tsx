@@ -86,6 +86,6 @@ const Line = ({ children }: { children: ReactNode }) => (
 const Here = ({ at }: { at: string | null }) =>
   at && (
     <span className="block text-[13px] text-muted">
-      {shortTime(at)} your time, <Ago at={at} />
+      {shortTime(at)} your time, <Ago at={at} ahead />
     </span>
   );

@@ -15,7 +15,7 @@ import { Checkbox, Field, Form, Select, TextField } from "~/components/ui/form";
 import { Note } from "~/components/ui/note";
 import { Pending } from "~/components/ui/pending";
 import { isBusy } from "~/components/ui/status";
-import { ago } from "~/lib/format";
+import { until } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule, zones } from "~/lib/schedule";
 import { ActionDialog } from "./actions";
@@ -65,7 +65,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
       <Form request={change} submit="Save" done="Saved" disabled={on && form.days.length === 0}>
         <p className="text-muted">
           {describeSchedule(w.autostart_schedule)}
-          {w.next_start_at && `, next ${ago(w.next_start_at)}`}.
+          {w.next_start_at && `, next ${until(w.next_start_at)}`}.
         </p>
         <Checkbox label="Start on a schedule" checked={on} onChange={setOn} />
         {on && (
@@ -149,7 +149,7 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
       <Form request={change} submit="Save" done="Saved">
         {limited && (
           <p className="flex flex-wrap items-center gap-2 text-muted">
-            Stops {ago(deadline)}.{" "}
+            Stops {until(deadline)}.{" "}
             <Button small busy={extend.isPending} onClick={() => extend.mutate()}>
               Extend by 1 hour
             </Button>
