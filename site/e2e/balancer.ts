@@ -26,10 +26,17 @@ async function lose(near: Socket, { instead, meanwhile, done, failed }: Loss) {
   }
 }
 
+function stop([near, far]: [Socket, Socket]) {
+  near.unpipe(far).pause();
+  far.unpipe(near).pause();
+}
+
 // Balancer leads connections to the first of its servers that accepts them. Without one it answers 502, as nginx does.
 export class Balancer {
   private readonly listener: Listener;
   private readonly open = new Set<Socket>();
+  private readonly pairs = new Set<[near: Socket, far: Socket]>();
+  private held: (() => void)[] | undefined; // connections that came while nothing passes
   private ports: number[];
   private loss: Loss | undefined;
   readonly url: string;
@@ -41,7 +48,8 @@ export class Balancer {
       this.open.add(socket);
       socket.once("close", () => this.open.delete(socket));
       socket.on("error", () => socket.destroy());
-      this.carry(socket, [...this.ports]);
+      if (this.held) this.held.push(() => this.carry(socket, [...this.ports]));
+      else this.carry(socket, [...this.ports]);
     });
     this.listener.listen(port, "127.0.0.1");
   }
@@ -70,7 +78,11 @@ export class Balancer {
         far.once("data", () => void lose(near, loss));
         far.resume();
       });
+      const pair: [Socket, Socket] = [near, far];
+      this.pairs.add(pair);
+      near.once("close", () => this.pairs.delete(pair));
       near.pipe(far).pipe(near);
+      if (this.held) stop(pair);
     });
     far.on("error", () => (connected ? lost || near.destroy() : this.carry(near, ports)));
     far.once("close", () => connected && !lost && near.destroy());
@@ -87,6 +99,19 @@ export class Balancer {
   lead(ports: number[]) {
     this.ports = ports;
     for (const socket of this.open) socket.destroy();
+  }
+
+  // freeze lets nothing pass, and closes nothing, until thaw.
+  freeze() {
+    this.held = [];
+    for (const pair of this.pairs) stop(pair);
+  }
+
+  thaw() {
+    const held = this.held ?? [];
+    this.held = undefined;
+    for (const [near, far] of this.pairs) near.pipe(far).pipe(near);
+    for (const carry of held) carry();
   }
 
   close() {

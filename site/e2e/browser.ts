@@ -163,6 +163,23 @@ export async function rewrite(editor: Locator, text: string) {
   await editor.press("Control+v");
 }
 
+// shows waits for a text in a terminal.
+export const shows = (page: Page, text: string) =>
+  page.waitForFunction(
+    (t) =>
+      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
+        (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t),
+      ),
+    text,
+  );
+
+// types enters a text in a terminal once it is open.
+export const types = async (page: Page, text: string) => {
+  await page.locator('[data-terminal="open"]').waitFor({ timeout: 60_000 });
+  await page.locator(".xterm-helper-textarea").focus();
+  await page.keyboard.type(text);
+};
+
 // fits fails when a page is wider than its window.
 export async function fits(page: Page, what: string) {
   const over = await page.evaluate(() => {

@@ -6,9 +6,9 @@ import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { Balancer } from "./balancer";
-import { axe, fits, open, withBrowser } from "./browser";
+import { axe, fits, open, shows, types, withBrowser } from "./browser";
 import { api, run, Server, until } from "./server";
-import { pushProcess, signUp } from "./setup";
+import { isHeld, pushHeld, pushProcess, signUp } from "./setup";
 
 withBrowser();
 let base: Server;
@@ -18,24 +18,6 @@ let token: string;
 let go: string; // a file: builds of the template "held" wait until it exists
 
 const elsewhere = { expect: /to another host/ }; // a server's access URL is not the page's address
-
-const held = () => `
-terraform {
-  required_providers {
-    coder = { source = "coder/coder" }
-  }
-}
-data "coder_workspace" "me" {}
-resource "terraform_data" "made" {
-  input = data.coder_workspace.me.transition
-}
-resource "terraform_data" "held" {
-  depends_on = [terraform_data.made]
-  provisioner "local-exec" {
-    command = "echo is held; while [ ! -e ${go} ]; do sleep 0.1; done"
-  }
-}
-`;
 
 // The version of the programs, and a later one that is as long.
 const version = readFileSync(join(import.meta.dirname, "../../VERSION"), "utf8").trim();
@@ -63,30 +45,8 @@ const linked = () =>
     );
   });
 
-// isHeld starts a build that waits for go, and returns when it does.
-async function isHeld(name: string) {
-  await run(base.place, ["create", name, "-t", "held", "-y", "--no-wait"]);
-  await until("the build is held", async () => (await run(base.place, ["logs", name])).includes("is held"));
-}
-
 const built = (name: string, as: string) =>
   until(`${name} is ${as}`, async () => (await workspace(name)).latest_build.status === as);
-
-// shows waits for a text in a terminal.
-const shows = (page: Page, text: string) =>
-  page.waitForFunction(
-    (t) =>
-      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
-        (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t),
-      ),
-    text,
-  );
-
-const types = async (page: Page, text: string) => {
-  await page.locator('[data-terminal="open"]').waitFor({ timeout: 60_000 });
-  await page.locator(".xterm-helper-textarea").focus();
-  await page.keyboard.type(text);
-};
 
 beforeAll(async () => {
   base = await Server.make();
@@ -109,10 +69,7 @@ beforeAll(async () => {
   await linked();
   await pushProcess(base.place);
   await run(base.place, ["create", "stays", "-t", "process", "-y"]);
-  const dir = join(base.place.dir, "held");
-  mkdirSync(dir);
-  writeFileSync(join(dir, "main.tf"), held());
-  await run(base.place, ["templates", "push", "held", "-d", dir, "-y"]);
+  await pushHeld(base.place, go);
 });
 // A test that failed leaves no other deployment to the next one.
 afterEach(async () => {
@@ -148,7 +105,7 @@ it(
   "shows a queued build its place",
   async () => {
     rmSync(go, { force: true });
-    await isHeld("ahead");
+    await isHeld(base.place, "ahead");
     const { page } = await open(base.place, token);
     await run(base.place, ["create", "behind", "-t", "held", "-y", "--no-wait"]);
     await page.goto("/@ada/behind");
@@ -180,7 +137,7 @@ it(
   "shows for whom a server waits that stops, counting down",
   async () => {
     rmSync(go, { force: true });
-    await isHeld("waited");
+    await isHeld(base.place, "waited");
     const operator = (await open(base.place, token)).page;
     const owner = (await open(base.place, token)).page;
     const there = (await open(second.place, token, elsewhere)).page; // at the server that stops
@@ -246,7 +203,7 @@ it(
   "names the provisioner that went with its server, and ends its build at once when told to",
   async () => {
     rmSync(go, { force: true });
-    await isHeld("orphan");
+    await isHeld(base.place, "orphan");
     const page = (await open(base.place, token)).page;
     const list = (await open(base.place, token)).page;
     const queue = (await open(base.place, token)).page;
@@ -374,6 +331,39 @@ it(
     await shows(page, "linked-42");
     await linked();
     expect(await page.getByText(/was updated|Sign in to /).count()).toBe(0);
+  },
+  slow,
+);
+
+it(
+  "says why a terminal waits while links between servers are frozen, and goes on once they are not",
+  async () => {
+    const before = (await open(base.place, token)).page;
+    await before.goto("/@ada/stays/terminal");
+    await types(before, "echo before-$((6*7))\n");
+    await shows(before, "before-42");
+    const seen = watch(before);
+    for (const road of roads) road.freeze();
+    try {
+      await types(before, "echo meanwhile-$((6*7))\n"); // packets take another way
+      await shows(before, "meanwhile-42");
+      const { page } = await open(base.place, token);
+      await page.goto("/@ada/stays/terminal");
+      // Servers take a link for alive for a while, and a terminal that got through in this time is well.
+      await page
+        .getByText(/cannot reach/)
+        .or(page.getByText("Connected", { exact: true }))
+        .first()
+        .waitFor({ timeout: 90_000 });
+      for (const road of roads) road.thaw();
+      await types(page, "echo thawed-$((6*7))\n");
+      await shows(page, "thawed-42");
+      await linked();
+      expect(await page.getByText(/was updated|Sign in to /).count()).toBe(0);
+    } finally {
+      for (const road of roads) road.thaw();
+    }
+    await seen.unharmed();
   },
   slow,
 );

@@ -185,6 +185,47 @@ export class Proxy {
   }
 }
 
+// Provisioner is one `coder provisionerd start`, with folders of its own in dir.
+export class Provisioner {
+  private readonly process: ChildProcess;
+
+  private constructor(process: ChildProcess) {
+    this.process = process;
+  }
+
+  // start returns when the server has welcomed it. psk is the server's CODER_PROVISIONER_DAEMON_PSK.
+  static async start(place: Place, name: string, psk: string, dir: string): Promise<Provisioner> {
+    const log = join(place.dir, `provisioner-${name}.log`);
+    const file = openSync(log, "a");
+    const args = ["provisionerd", "start", "--name", name, "--provisioner-isolation", "none"];
+    const child = spawn(coder, args, {
+      cwd: place.dir,
+      env: {
+        ...new Server(place).env(),
+        HOME: join(dir, "home"),
+        CODER_CONFIG_DIR: join(dir, "config"),
+        CODER_CACHE_DIRECTORY: join(dir, "cache"),
+        CODER_URL: place.url,
+        CODER_PROVISIONER_DAEMON_PSK: psk,
+      },
+      stdio: ["ignore", file, file],
+    });
+    await until("the provisioner has started", () => {
+      const text = readFileSync(log, "utf8");
+      if (child.exitCode !== null) throw new Error(`the provisioner ended:\n${text}`);
+      return text.includes("provisioner started");
+    });
+    return new Provisioner(child);
+  }
+
+  async stop(signal: NodeJS.Signals = "SIGTERM") {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    const ended = new Promise((resolve) => this.process.once("exit", resolve));
+    this.process.kill(signal);
+    await ended;
+  }
+}
+
 // run is the command line as a user.
 export async function run(place: Place, args: string[], user = "admin"): Promise<string> {
   const { stdout } = await promisify(execFile)(coder, args, {

@@ -1,10 +1,9 @@
 // Two servers on one database, as the Health and Mesh pages show them.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, inject, it } from "vitest";
 import { Balancer } from "./balancer";
-import { axe, fits, open, picture, withBrowser } from "./browser";
+import { axe, fits, open, picture, shows, types, withBrowser } from "./browser";
 import { api, run, Server, until } from "./server";
 
 withBrowser();
@@ -81,22 +80,6 @@ it("is usable at 390 px, in the dark", async () => {
 });
 
 const outage = /Cannot reach the server/;
-
-// shows waits for a text in a terminal.
-const shows = (page: Page, text: string) =>
-  page.waitForFunction(
-    (t) =>
-      [...document.querySelectorAll(".xterm-rows > div")].some((r) =>
-        (r as HTMLElement).innerText.replaceAll("\u00a0", " ").includes(t),
-      ),
-    text,
-  );
-
-const types = async (page: Page, text: string) => {
-  await page.locator('[data-terminal="open"]').waitFor();
-  await page.locator(".xterm-helper-textarea").focus();
-  await page.keyboard.type(text);
-};
 
 const slow = 300_000; // ms, for commands on a busy machine
 const asked = { expect: /to another host|dynamically imported module/ }; // the shared server's own address

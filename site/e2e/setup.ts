@@ -1,5 +1,7 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { TestProject } from "vitest/node";
-import { type Place, run, Server } from "./server";
+import { type Place, run, Server, until } from "./server";
 
 export const password = "Correct-Horse-9-Battery";
 
@@ -35,6 +37,39 @@ export async function signUp(server: Server): Promise<string> {
 export async function pushProcess(place: Place) {
   await run(place, ["templates", "init", "--id", "process", `${place.dir}/process`]);
   await run(place, ["templates", "push", "process", "-d", `${place.dir}/process`, "-y"]);
+}
+
+// pushHeld makes the template "held", whose builds wait until a file exists.
+export async function pushHeld(place: Place, go: string) {
+  const dir = join(place.dir, "held");
+  mkdirSync(dir);
+  writeFileSync(
+    join(dir, "main.tf"),
+    `
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "terraform_data" "made" {
+  input = data.coder_workspace.me.transition
+}
+resource "terraform_data" "held" {
+  depends_on = [terraform_data.made]
+  provisioner "local-exec" {
+    command = "echo is held; while [ ! -e ${go} ]; do sleep 0.1; done"
+  }
+}
+`,
+  );
+  await run(place, ["templates", "push", "held", "-d", dir, "-y"]);
+}
+
+// isHeld starts a build that waits for the file, and returns when it does.
+export async function isHeld(place: Place, name: string) {
+  await run(place, ["create", name, "-t", "held", "-y", "--no-wait"]);
+  await until("the build is held", async () => (await run(place, ["logs", name])).includes("is held"));
 }
 
 export default async function setup(project: TestProject) {

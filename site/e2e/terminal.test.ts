@@ -270,3 +270,27 @@ it("has the keys that a phone lacks", async () => {
   await axe(page, "terminal on a phone");
   await fits(page, "terminal on a phone");
 });
+
+it("speaks of a session that runs only if there has been one", async () => {
+  const { page } = await open(place, token);
+  let way: "closed" | "open" = "closed";
+  let cut = () => {};
+  await page.routeWebSocket(/\/pty\?/, (ws) => {
+    if (way === "closed") return void ws.close({ code: 1011 });
+    const server = ws.connectToServer();
+    cut = () => {
+      void server.close();
+      void ws.close({ code: 1011 });
+    };
+  });
+  await page.goto("/@ada/term.main/terminal");
+  const notice = page.getByRole("status").filter({ hasText: "Reconnecting…" });
+  await notice.getByText("Cannot connect. Reconnecting…").waitFor();
+  expect(await page.getByText("still running in the workspace").count()).toBe(0);
+  way = "open";
+  await page.getByRole("button", { name: "Reconnect now" }).click();
+  await page.locator('[data-terminal="open"]').waitFor();
+  way = "closed";
+  cut();
+  await notice.getByText("Your session is still running in the workspace.").waitFor();
+});
