@@ -229,7 +229,7 @@ var limits = map[string]string{
 	"coder_agent.resources_monitoring.memory.threshold": "Percent, from 0 to 100. The workspace's owner is [notified](agent.md#memory-and-volumes).",
 	"coder_agent.resources_monitoring.volume.path":      "An absolute path. An agent can monitor 16 volumes.",
 	"coder_agent.resources_monitoring.volume.threshold": "Percent, from 0 to 100.",
-	"coder_agent.os":                                    "`linux`. The import fails for others.",
+	"coder_agent.os":                                    "`linux` or `windows`. The import fails for others.",
 	"coder_app.command":                                 "Opens in a terminal of the dashboard.",
 	"coder_app.icon":                                    "A path on this server, or an emoji. The dashboard loads no icons from other hosts.",
 	"coder_app.subdomain":                               "Needs `--wildcard-access-url`.",
