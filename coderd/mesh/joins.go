@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"log/slog"
+	"math"
 	"runtime"
 	"runtime/metrics"
 	"slices"
@@ -21,13 +22,20 @@ const (
 	fewJoins    = 4
 	manyJoins   = 64
 	queuedJoins = 512
-	// joinRate is how many agents a processor is assumed to serve each second before that was measured.
-	joinRate = 128
+	// joinRate is how many agents a processor is assumed to serve each second when agents begin to wait. What is
+	// measured replaces it with the time constant joinMemory. The first turns take long, because a server that has just
+	// started opens its connections to the database then; who was refused for them alone would return long after the
+	// others.
+	joinRate   = 128
+	joinMemory = 2 * time.Second
 	// joinTime is how long an agent may take from its turn to the beginning of its stream. Then the next one's turn
 	// comes: the agent may be unable to reach this server's node.
 	joinTime = 5 * time.Second
-	// joinPatience is how long an agent waits for its turn. Agents wait ten seconds for the answer.
-	joinPatience = 7 * time.Second
+	// joinPatience is how long an agent waits for its turn, and then again with its old place. Agents wait ten seconds
+	// for the answer.
+	joinPatience = 8 * time.Second
+	// soon is the shortest time after which to return: the header has whole seconds.
+	soon = time.Second
 	// joinCalm is how long no agent must have waited before the server starts from few turns again.
 	joinCalm = time.Second
 	// maxReturn is the latest time for which a refused agent is asked to return.
@@ -49,6 +57,9 @@ const (
 // before they have cost more than their authentication, and are told when to return: each later than the one before,
 // at a rate that keeps the queue filled.
 //
+// An agent that has waited as long as it can keeps its place, and returns for it. Without that, the last agents of a
+// server that needs a little longer than joinPatience would begin anew at the end of the queue, while the server idles.
+//
 // An agent whose stream goes on, and has only lost its connection to the coordinator, needs no turn.
 type joins struct {
 	few, many, most int
@@ -59,25 +70,30 @@ type joins struct {
 	level    int        // how many may join at one time: few to many
 	current  int        // how many do
 	turns    map[uuid.UUID]*turn
-	queue    []*turn
-	streams  map[uuid.UUID]int // that agents have open
-	watching bool              // watch will be called
+	queue    []*turn                 // by since
+	places   map[uuid.UUID]time.Time // since when agents wait whose patience has ended; until no agent waits
+	streams  map[uuid.UUID]int       // that agents have open
+	watching bool                    // watch will be called
 	closed   bool
 	storm    storm
-	calm     time.Time     // when the last storm ended
-	gap      time.Duration // between two turns while agents wait
-	booked   time.Time     // for which the last refused agent was asked to return
+	calm     time.Time // when the last storm ended
+	rate     float64   // turns that begin in a second while agents wait
+	booked   time.Time // for which the last refused agent was asked to return
 }
 
 // storm is a time in which agents wait.
 type storm struct {
 	began             time.Time
 	admitted, refused int
+
+	measured time.Time // when the rate was
+	before   int       // admitted by then
 }
 
 // turn is the turn of one agent, or its place in the queue.
 type turn struct {
 	agent  uuid.UUID
+	since  time.Time     // when the agent came first
 	users  int           // connections that wait for it or have it
 	begun  chan struct{} // closed when it begins
 	active bool          // it has begun
@@ -87,8 +103,9 @@ type turn struct {
 func newJoins(processors int, busy func() bool, log *slog.Logger) *joins {
 	return &joins{
 		few: fewJoins * processors, many: manyJoins * processors, most: queuedJoins * processors, busy: busy, log: log,
-		level: fewJoins * processors, turns: map[uuid.UUID]*turn{}, streams: map[uuid.UUID]int{},
-		gap: time.Second / time.Duration(joinRate*processors),
+		level: fewJoins * processors, turns: map[uuid.UUID]*turn{}, places: map[uuid.UUID]time.Time{},
+		streams: map[uuid.UUID]int{},
+		rate:    float64(joinRate * processors),
 	}
 }
 
@@ -109,13 +126,15 @@ func (j *joins) enter(ctx context.Context, agent uuid.UUID) (leave func(), err e
 	case <-patience.C:
 	case <-ctx.Done():
 	}
-	leave()
 	if ctx.Err() != nil {
+		leave()
 		return nil, ctx.Err()
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return nil, j.refusal()
+	if err := j.keep(t); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
 // place returns the agent's turn or its place in the queue, nil if it needs none.
@@ -131,16 +150,18 @@ func (j *joins) place(agent uuid.UUID) (*turn, error) {
 	case len(j.queue) == 0 && j.current < j.level:
 		t = j.add(agent)
 		j.begin(t)
-	case len(j.queue) >= j.most, time.Duration(len(j.queue))*j.gap > joinPatience:
+	case j.places[agent].IsZero() && (len(j.queue) >= j.most || j.until(len(j.queue)) > joinPatience):
 		return nil, j.refusal()
 	default:
 		t = j.add(agent)
-		j.queue = append(j.queue, t)
+		j.line(t)
 		if !j.watching {
 			if time.Since(j.calm) >= joinCalm {
 				j.level = j.few
 			}
-			j.watching, j.storm = true, storm{began: time.Now()}
+			now := time.Now()
+			j.watching, j.storm = true, storm{began: now, measured: now}
+			j.rate = joinRate * float64(j.few) / fewJoins
 			j.busy() // from now on
 			time.AfterFunc(joinTick, j.watch)
 		}
@@ -150,25 +171,56 @@ func (j *joins) place(agent uuid.UUID) (*turn, error) {
 }
 
 func (j *joins) add(agent uuid.UUID) *turn {
-	t := &turn{agent: agent, begun: make(chan struct{})}
+	t := &turn{agent: agent, since: time.Now(), begun: make(chan struct{})}
+	if since, ok := j.places[agent]; ok {
+		t.since = since
+		delete(j.places, agent)
+	}
 	j.turns[agent] = t
 	return t
+}
+
+// line queues a turn. Called with mu held.
+func (j *joins) line(t *turn) {
+	at := len(j.queue)
+	for at > 0 && j.queue[at-1].since.After(t.since) {
+		at--
+	}
+	j.queue = slices.Insert(j.queue, at, t)
+}
+
+// keep keeps the place of an agent whose patience has ended, and returns the error that has it return for it, or nil if
+// its turn has just begun.
+func (j *joins) keep(t *turn) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t.active {
+		return nil
+	}
+	j.places[t.agent] = t.since
+	j.storm.refused++
+	return busyUntil(max(soon, j.until(slices.Index(j.queue, t))))
 }
 
 // refusal returns the error for an agent that must return later. Called with mu held.
 func (j *joins) refusal() error {
 	j.storm.refused++
 	now := time.Now()
-	if first := now.Add(time.Duration(len(j.queue)) * j.gap); j.booked.Before(first) {
+	if first := now.Add(j.until(len(j.queue))); j.booked.Before(first) {
 		j.booked = first
 	}
-	j.booked = j.booked.Add(j.gap / 2) // the rate is what was measured, and perhaps not what is possible
+	j.booked = j.booked.Add(j.until(1) / 2) // the rate is what was measured, and perhaps not what is possible
 	if last := now.Add(maxReturn); j.booked.After(last) {
 		j.booked = last
 	}
+	return busyUntil(j.booked.Sub(now))
+}
+
+// busyUntil returns the error for an agent that is to return after a time.
+func busyUntil(after time.Duration) error {
 	f := fault.New(fault.Unavailable, "More agents are joining than this server can serve at one time").
 		WithDetail("The agent tries again at a time that the server has told it.")
-	f.Reason, f.RetryAfter = fault.Busy, j.booked.Sub(now)
+	f.Reason, f.RetryAfter = fault.Busy, after
 	return f
 }
 
@@ -206,10 +258,26 @@ func (j *joins) advance() {
 		t := j.queue[0]
 		j.queue = j.queue[1:]
 		j.begin(t)
-		if j.storm.admitted++; j.storm.admitted >= j.few {
-			j.gap = time.Since(j.storm.began) / time.Duration(j.storm.admitted)
-		}
+		j.storm.admitted++
 	}
+}
+
+// until returns how long it takes until so many turns have begun. Called with mu held.
+func (j *joins) until(turns int) time.Duration {
+	return time.Duration(float64(turns) / j.rate * float64(time.Second))
+}
+
+// measure notes how many turns have begun since the last call. Called with mu held.
+func (j *joins) measure() {
+	now := time.Now()
+	passed := now.Sub(j.storm.measured).Seconds()
+	if passed <= 0 {
+		return
+	}
+	part := 1 - math.Exp(-passed/joinMemory.Seconds())
+	j.rate += (float64(j.storm.admitted-j.storm.before)/passed - j.rate) * part
+	j.rate = max(j.rate, 1) // until must end
+	j.storm.measured, j.storm.before = now, j.storm.admitted
 }
 
 func (j *joins) leave(t *turn) {
@@ -264,11 +332,13 @@ func (j *joins) adapt(busy bool) (over storm, ended bool) {
 		j.level = min(j.level+j.few, j.many)
 	}
 	j.advance()
+	j.measure()
 	if len(j.queue) > 0 {
 		time.AfterFunc(joinTick, j.watch)
 		return over, false
 	}
 	j.watching, j.calm = false, time.Now()
+	clear(j.places)
 	return j.storm, true
 }
 

@@ -46,15 +46,16 @@ type returned struct {
 	refused         int
 }
 
-// comeBack lets agents return at one moment to a server with one processor.
-func comeBack(j *joins, p *processor, agents int) (r returned) {
+// comeBack lets agents return to a server, one after the other with a time between them.
+func comeBack(j *joins, p *processor, agents int, apart time.Duration) (r returned) {
 	const trip = 20 * time.Millisecond
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	begin := time.Now()
-	for range agents {
+	for i := range agents {
 		all.Go(func() {
 			id := uuid.New()
+			time.Sleep(time.Duration(i) * apart)
 			for {
 				p.work(time.Millisecond) // the request and its authentication
 				leave, err := j.enter(context.Background(), id)
@@ -104,7 +105,7 @@ func TestReturnOfAllAgents(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newProcessor()
 				j := c.joins(p)
-				r := comeBack(j, p, agents)
+				r := comeBack(j, p, agents, 0)
 				t.Logf("all are back after %s with %d refusals; the slowest handshake took %s", r.took, r.refused, r.handshake)
 				if (r.handshake < patience) != c.holds {
 					t.Errorf("the slowest handshake took %s, want less than %s: %t", r.handshake, patience, c.holds)
@@ -119,6 +120,28 @@ func TestReturnOfAllAgents(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestColdServer checks that a server which needs a moment for its first turns does not have others return long after it
+// is done.
+func TestColdServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const agents, cold = 1000, 400 * time.Millisecond
+		p := newProcessor()
+		j := newJoins(2, p.busy, slog.New(slog.DiscardHandler))
+		go p.work(cold)
+		synctest.Wait()
+		r := comeBack(j, p, agents, time.Millisecond)
+		t.Logf("all are back after %s with %d refusals", r.took, r.refused)
+		if least := cold + agents*9*time.Millisecond; r.took > least*5/4 {
+			t.Errorf("all are back after %s; the work takes %s", r.took, least)
+		}
+		time.Sleep(joinTime)
+		if left := j.counts(); left != (counts{}) {
+			t.Errorf("afterwards: %+v", left)
+		}
+	})
 }
 
 // counts are what joins holds.
