@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/codermesh/codermesh/v2/internal/testport"
@@ -102,6 +103,38 @@ func TestDashboardSharesReservations(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), node, "-e", script).CombinedOutput()
 	if got := strings.TrimSpace(string(out)); err != nil || got != "EADDRINUSE" {
 		t.Errorf("the dashboard's tests reserve a port that is taken: %s, %v, by %s", got, err, expression)
+	}
+}
+
+// TestBesideNewProcesses: a port that was given can be listened at, although other goroutines start processes, which have
+// all that is open here until they execute their programs.
+func TestBesideNewProcesses(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	defer close(ended)
+	for range 2 {
+		starting.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if err := exec.CommandContext(t.Context(), "/bin/true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		l, err := net.Listen("tcp", testport.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 	}
 }
 
