@@ -42,7 +42,7 @@ type devContainer struct {
 	found devcontainer.Container // owned by run, and by stop once that has returned
 }
 
-// run starts the container, and again whenever that is asked for or somebody else has done it, until ctx ends.
+// run starts the container, and again whenever that is asked for or another program has done it, until ctx ends.
 func (c *devContainer) run(ctx context.Context) {
 	fresh := false
 	for ctx.Err() == nil {

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
-	"github.com/codermesh/codermesh/v2/internal/backoff"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/visa"
@@ -35,18 +33,12 @@ func (a *apps) serveSSH(ctx context.Context, l net.Listener) error {
 }
 
 // hostKey returns the host key of the proxy's gateway. It asks until a server answers.
-func (a *apps) hostKey(ctx context.Context) (ssh.Signer, error) {
-	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
-	for {
-		key, err := a.askHostKey(ctx)
-		if err == nil {
-			return key, nil
-		}
-		a.log.Warn("no host key for the SSH gateway yet, asking again", "err", err)
-		if err := retry.Wait(ctx); err != nil {
-			return nil, err
-		}
+func (a *apps) hostKey(ctx context.Context) (key ssh.Signer, err error) {
+	ask := func() (err error) {
+		key, err = a.askHostKey(ctx)
+		return err
 	}
+	return key, a.insist(ctx, "the host key of the SSH gateway", ask)
 }
 
 func (a *apps) askHostKey(ctx context.Context) (ssh.Signer, error) {

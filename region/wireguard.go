@@ -79,11 +79,12 @@ func (h *deviceHouse) forget() {
 
 // serveWireGuard serves devices until ctx ends. It waits for the private key and the devices, which a server has.
 func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
-	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	var key wireguard.Key
-	err := a.insist(ctx, &retry, "the key of the WireGuard gateway",
-		func() (err error) { key, err = a.askWireGuardKey(ctx); return err })
-	if err != nil {
+	ask := func() (err error) {
+		key, err = a.askWireGuardKey(ctx)
+		return err
+	}
+	if a.insist(ctx, "the key of the WireGuard gateway", ask) != nil {
 		return nil // the proxy ends
 	}
 	g := gateway.New(gateway.Options{Logger: a.log, PrivateKey: key, House: a.devices, Resolvers: opts.Resolvers})
@@ -92,7 +93,7 @@ func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
 		return fault.New(fault.Unavailable, "The WireGuard address %s cannot be used: %w", opts.Access, err)
 	}
 	for load := g.Load; ; load = func(ctx context.Context) error { return g.Recheck(ctx, uuid.Nil) } {
-		if a.insist(ctx, &retry, "the devices of the WireGuard gateway", func() error { return load(ctx) }) != nil {
+		if a.insist(ctx, "the devices of the WireGuard gateway", func() error { return load(ctx) }) != nil {
 			return nil
 		}
 		if opts.Loaded != nil {
@@ -107,11 +108,11 @@ func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
 }
 
 // insist asks the servers for something until one answers. It fails only when ctx ends.
-func (a *apps) insist(ctx context.Context, retry *backoff.Backoff, what string, ask func() error) error {
+func (a *apps) insist(ctx context.Context, what string, ask func() error) error {
+	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
 		err := ask()
 		if err == nil {
-			retry.Reset()
 			return nil
 		}
 		if ctx.Err() == nil {
@@ -162,16 +163,11 @@ func (h *deviceHouse) AtEndpoint(_ context.Context, at netip.AddrPort) (there []
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.known {
-		if canonical(d.Endpoint) == canonical(at) {
+		if gateway.Canonical(d.Endpoint) == gateway.Canonical(at) {
 			there = append(there, d)
 		}
 	}
 	return there, nil
-}
-
-// canonical returns the one form of an endpoint: sockets for both versions of IP call an IPv4 address by its IPv6 form.
-func canonical(at netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 // Seen implements gateway.House.
@@ -222,7 +218,7 @@ func (h *deviceHouse) Host(ctx context.Context, d gateway.Device, addr netip.Add
 
 // Open implements gateway.House.
 func (h *deviceHouse) Open(ctx context.Context, d gateway.Device, to gateway.Target) (gateway.Session, error) {
-	v, token, err := h.enter(ctx, deviceUse{d.ID, to, canonical(d.Endpoint).Addr()})
+	v, token, err := h.enter(ctx, deviceUse{d.ID, to, gateway.Canonical(d.Endpoint).Addr()})
 	if err != nil {
 		return nil, err
 	}

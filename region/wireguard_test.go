@@ -341,10 +341,11 @@ func TestDeviceOutlivesItsGateway(t *testing.T) {
 	if _, err := testwait.ReadFull(c, make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the connection through the old process ends with %v", err)
 	}
-	l, err := net.Listen("tcp", w.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var l net.Listener
+	testwait.Until(t, "the address is free", func() (err error) { // a process that is being started has a copy for a moment
+		l, err = net.Listen("tcp", w.addr)
+		return err
+	})
 	w.serveProxy(w.token, l, w.proxy, wildcard)
 	testwait.Until(t, "the device is back", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

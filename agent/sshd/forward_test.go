@@ -22,6 +22,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/agent/proc"
 	"github.com/codermesh/codermesh/v2/internal/testport"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 // upper answers each connection, once the peer has ended its sending, with the received text in capitals: this needs half-close to work.
@@ -170,11 +171,14 @@ func TestRemoteForwardEndsWithConnection(t *testing.T) {
 	if err := l.Close(); err != nil { // cancel-tcpip-forward
 		t.Fatal(err)
 	}
-	again, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatalf("the port is still taken after a cancel: %v", err)
-	}
-	again.Close()
+	// A process that another test is starting has a copy of the listener until it executes its program.
+	testwait.Until(t, "the port is free after a cancel", func() error {
+		again, err := net.Listen("tcp", addr)
+		if err != nil {
+			return err
+		}
+		return again.Close()
+	})
 }
 
 func TestListenersAreBounded(t *testing.T) {

@@ -306,8 +306,8 @@ func (s *Service) removeDevcontainer(w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-// changeDevcontainer asks the agent to change a dev container of its own. Whoever may open a shell in the workspace
-// could do the same there.
+// changeDevcontainer asks the agent to change a dev container of its own. Users who may open a shell in the
+// workspace could do the same there.
 func (s *Service) changeDevcontainer(
 	r *http.Request, change agentpb.ChangeDevcontainerRequest_Change, action string,
 ) error {

@@ -57,7 +57,7 @@ type Accounts interface {
 
 // Regions has the gateways of connected regions.
 type Regions interface {
-	WireGuardGateways(ctx context.Context) ([]regions.WireGuardGateway, error)
+	WireGuardGateways(ctx context.Context) ([]regions.Gateway, error)
 }
 
 // Options configure the service. DB, Logger, Accounts, Regions and RegionKey are required.
@@ -158,7 +158,7 @@ func (s *Service) list(rows []dbsqlc.UserDevice, err error) ([]gateway.Device, e
 // AtEndpoint returns the devices that may connect to the servers now and were last seen at an address: several if they
 // share it one after the other.
 func (s *Service) AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]gateway.Device, error) {
-	return s.list(s.opts.DB.ListDevicesAtEndpoint(ctx, canonical(endpoint).String()))
+	return s.list(s.opts.DB.ListDevicesAtEndpoint(ctx, gateway.Canonical(endpoint).String()))
 }
 
 // Seen records where devices are, that this server's gateway has them, and that they and their users are active, in one
@@ -178,7 +178,7 @@ func (s *Service) note(ctx context.Context, p dbsqlc.NoteDevicesParams, sighting
 	for _, one := range sightings {
 		if one.Endpoint.IsValid() {
 			p.Ids, p.Endpoints, p.Ats = append(p.Ids, one.Device), append(p.Endpoints,
-				canonical(one.Endpoint).String()), append(p.Ats, one.At)
+				gateway.Canonical(one.Endpoint).String()), append(p.Ats, one.At)
 		}
 	}
 	if len(p.Ids) == 0 {
@@ -195,11 +195,6 @@ func (s *Service) note(ctx context.Context, p dbsqlc.NoteDevicesParams, sighting
 		return fmt.Errorf("record that the users of devices were seen: %w", err)
 	}
 	return nil
-}
-
-// canonical returns the one form of an endpoint: sockets for both versions of IP call an IPv4 address by its IPv6 form.
-func canonical(endpoint netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
 }
 
 // known returns a device as gateways know it. One may have a session of an earlier process of this server if that saw

@@ -42,17 +42,17 @@ func (s *Service) gateway(w http.ResponseWriter, r *http.Request) error {
 }
 
 // at returns the gateway of a connected region with a name.
-func (s *Service) at(ctx context.Context, name string) (regions.WireGuardGateway, error) {
+func (s *Service) at(ctx context.Context, name string) (regions.Gateway, error) {
 	gateways, err := s.opts.Regions.WireGuardGateways(ctx)
 	if err != nil {
-		return regions.WireGuardGateway{}, err
+		return regions.Gateway{}, err
 	}
 	for _, g := range gateways {
 		if strings.EqualFold(g.Name, name) {
 			return g, nil
 		}
 	}
-	return regions.WireGuardGateway{}, unknownRegion()
+	return regions.Gateway{}, unknownRegion()
 }
 
 func unknownRegion() error {

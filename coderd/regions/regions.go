@@ -7,7 +7,6 @@ package regions
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +23,6 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/pubsub"
-	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -485,125 +483,6 @@ func (s *Service) disconnected(ctx context.Context, row dbsqlc.WorkspaceProxy, i
 	}); err != nil {
 		s.log.Warn("cannot record that a region proxy disconnected", "region", row.Name, "err", err)
 	}
-}
-
-// Proxy is a region proxy that has shown its token.
-type Proxy struct {
-	ID          uuid.UUID
-	Name        string
-	Fingerprint string // of the token
-}
-
-// Authenticate returns the proxy with a token. It returns the fault Unauthenticated for a token that is not valid.
-func (s *Service) Authenticate(ctx context.Context, token secret.Token) (Proxy, error) {
-	row, err := s.authenticate(ctx, token)
-	return Proxy{ID: row.ID, Name: row.Name, Fingerprint: hex.EncodeToString(row.TokenHash)}, err
-}
-
-// Grant lets a proxy's node be introduced to an agent for a while.
-func (s *Service) Grant(ctx context.Context, proxy Proxy, node, agent uuid.UUID, lifetime time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	if err := s.opts.DB.GrantRegionVisa(ctx, dbsqlc.GrantRegionVisaParams{
-		ProxyID: proxy.ID, NodeID: node, AgentID: agent, LifeSeconds: lifetime.Seconds(),
-	}); err != nil {
-		return fmt.Errorf("grant visa: %w", err)
-	}
-	return nil
-}
-
-// MayVisit returns a fault unless the proxy's token is still valid, and its node was granted the agent.
-func (s *Service) MayVisit(ctx context.Context, proxy Proxy, node, agent uuid.UUID) error {
-	hash, err := hex.DecodeString(proxy.Fingerprint)
-	if err != nil {
-		return fmt.Errorf("check visa: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	ok, err := s.opts.DB.HasRegionVisa(ctx, dbsqlc.HasRegionVisaParams{
-		ProxyID: proxy.ID, NodeID: node, AgentID: agent, TokenHash: hash,
-	})
-	if err != nil {
-		return fmt.Errorf("check visa: %w", err)
-	}
-	if !ok {
-		return rbac.NotFound(rbac.Agent)
-	}
-	return nil
-}
-
-// Site is a place where a connected proxy serves apps.
-type Site struct {
-	Proxy uuid.UUID
-	Name  string
-	URL   *url.URL
-	// WildcardHost is the pattern of the apps' hosts there; "" if there are none.
-	WildcardHost string
-}
-
-// Sites returns where connected proxies serve apps.
-func (s *Service) Sites(ctx context.Context) ([]Site, error) {
-	rows, err := s.rows(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var sites []Site
-	for _, row := range rows {
-		p := row.WorkspaceProxy
-		if !row.Connected || !p.Apps {
-			continue
-		}
-		base, err := url.Parse(p.Url)
-		if err != nil {
-			return nil, fmt.Errorf("parse URL of region %s: %w", p.Name, err)
-		}
-		sites = append(sites, Site{p.ID, p.Name, base, p.WildcardHost})
-	}
-	return sites, nil
-}
-
-// SSHGateway is where a connected proxy serves stock SSH clients.
-type SSHGateway struct {
-	Proxy             uuid.UUID
-	Name, DisplayName string
-	Address           string // HOST:PORT
-}
-
-// SSHGateways returns the SSH gateways of connected proxies.
-func (s *Service) SSHGateways(ctx context.Context) ([]SSHGateway, error) {
-	rows, err := s.rows(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var gateways []SSHGateway
-	for _, row := range rows {
-		if p := row.WorkspaceProxy; row.Connected && p.SshAddress != "" {
-			gateways = append(gateways, SSHGateway{p.ID, p.Name, displayName(p), p.SshAddress})
-		}
-	}
-	return gateways, nil
-}
-
-// WireGuardGateway is where a connected proxy serves devices with a WireGuard app.
-type WireGuardGateway struct {
-	Proxy             uuid.UUID
-	Name, DisplayName string
-	Address           string // HOST:PORT
-}
-
-// WireGuardGateways returns the WireGuard gateways of connected proxies.
-func (s *Service) WireGuardGateways(ctx context.Context) ([]WireGuardGateway, error) {
-	rows, err := s.rows(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var gateways []WireGuardGateway
-	for _, row := range rows {
-		if p := row.WorkspaceProxy; row.Connected && p.WireguardAddress != "" {
-			gateways = append(gateways, WireGuardGateway{p.ID, p.Name, displayName(p), p.WireguardAddress})
-		}
-	}
-	return gateways, nil
 }
 
 // Routes registers the routes.

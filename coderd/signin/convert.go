@@ -90,7 +90,7 @@ func (s *Service) conversionCookie(value string, age int) *http.Cookie {
 }
 
 // converting returns the account that a sign-in converts, or uuid.Nil. Only the browser that proved the password may
-// begin it: otherwise a link would bind the identity of whoever opens it to the account of whoever sent it.
+// begin it: otherwise a link would bind the identity of the user who opens it to the account of the one who sent it.
 func (s *Service) converting(w http.ResponseWriter, r *http.Request, t sdk.LoginType) (uuid.UUID, error) {
 	text := r.URL.Query().Get("oidc_merge_state")
 	if text == "" {

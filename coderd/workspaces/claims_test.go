@@ -237,8 +237,8 @@ func TestPrebuildsAndQuotas(t *testing.T) {
 	}
 }
 
-// TestClaimsNeedTheTemplate checks that a preset's id gives nobody a prebuilt workspace of a template that they may not use, and that nobody
-// claims one for another user.
+// TestClaimsNeedTheTemplate checks that a preset's id gives no user a prebuilt workspace of a template that they may not use, and that no
+// user claims one for another.
 func TestClaimsNeedTheTemplate(t *testing.T) {
 	t.Parallel()
 	w := newPool(t, &provisionerpb.Prebuilds{Instances: 1})

@@ -35,7 +35,7 @@ func freeProgram() error {
 }
 
 // programPart reads a line of /proc/PID/maps (proc_pid_maps(5)). ok: the line is a mapping of the file at path that
-// nobody can have written to, so that its pages can be read from the file again.
+// no program can have written to, so that its pages can be read from the file again.
 func programPart(line []byte, path string) (start, length uintptr, ok bool) {
 	fields := bytes.Fields(line)
 	if len(fields) < 6 || !bytes.HasSuffix(line, append([]byte{' '}, path...)) {

@@ -66,6 +66,11 @@ type Device struct {
 // Addr returns the device's address in the mesh.
 func (d Device) Addr() netip.Addr { return tailnet.Addr(d.ID) }
 
+// Canonical returns the one form of an endpoint: sockets for both versions of IP call an IPv4 address by its IPv6 form.
+func Canonical(endpoint netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
+}
+
 // Sighting is where and when a gateway saw a device.
 type Sighting struct {
 	Device   uuid.UUID      `json:"device"`
