@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 )
 
 const (
@@ -73,15 +72,6 @@ func reserve(port int) bool {
 	}
 	reserved[port] = lock
 	return true
-}
-
-// isFree reports whether no program listens at a port. No process is started meanwhile: until it executes its program,
-// it would have a copy of the listener, and the port would be taken.
-func isFree(port int) bool {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) // at all addresses, of both families
-	return err == nil && l.Close() == nil
 }
 
 // lockAddress is an address without a file, which ends with the process. The dashboard's tests reserve ports by the

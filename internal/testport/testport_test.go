@@ -106,6 +106,25 @@ func TestDashboardSharesReservations(t *testing.T) {
 	}
 }
 
+// TestListenersAreSeen: a port is not free while a program listens at it, at whichever address.
+func TestListenersAreSeen(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"127.0.0.1", "[::1]", "0.0.0.0", "[::]", "127.0.0.2"} {
+		l, err := net.Listen("tcp", host+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if testport.IsFree(port) {
+			t.Errorf("a port with a listener at %s is free", host)
+		}
+		l.Close()
+	}
+	if !testport.IsFree(testport.Free()) {
+		t.Error("a free port is not")
+	}
+}
+
 // TestBesideNewProcesses: a port that was given can be listened at, although other goroutines start processes, which have
 // all that is open here until they execute their programs.
 func TestBesideNewProcesses(t *testing.T) {

@@ -1,0 +1,3 @@
+package testport
+
+var IsFree = isFree
