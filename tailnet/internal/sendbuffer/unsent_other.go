@@ -4,4 +4,4 @@ package sendbuffer
 
 import "net"
 
-func limitUnsent(*net.TCPConn) {}
+func limitUnsent(*net.TCPConn, int) {}
