@@ -93,6 +93,8 @@ func (n NodeInfo) Addr() netip.Addr { return Addr(n.ID) }
 // RelayMap lists the relays that carry packets while, or where, there is no direct path.
 type RelayMap struct {
 	Regions []RelayRegion `json:"regions"`
+	// RelayOnly turns off direct paths. A node that follows it sends no UDP packets, whatever its peers do.
+	RelayOnly bool `json:"relay_only,omitempty"`
 }
 
 // RelayRegion is one relay.

@@ -64,6 +64,7 @@ type Node struct {
 	udpHandler atomic.Pointer[func(src, dst netip.AddrPort) (func(net.Conn), bool)]
 	closed     atomic.Bool
 	rebinds    atomic.Uint64
+	relayOnly  atomic.Bool // as the relay map says
 
 	// Serializes changes of the peer set. Acquired before the engine's own locks.
 	peerOps sync.Mutex

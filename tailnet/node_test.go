@@ -482,3 +482,40 @@ func TestCloseAfterManyConnections(t *testing.T) {
 		t.Fatal("Close did not return")
 	}
 }
+
+// TestRelayMapTurnsDirectPathsOff: a node that the relay map keeps from direct paths leaves the one that it has, tells no
+// one where it is, and goes through the relay although its peer follows another map. Later maps may allow direct paths.
+func TestRelayMapTurnsDirectPathsOff(t *testing.T) {
+	t.Parallel()
+	r := tailnettest.NewRelay(t)
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	tailnettest.Echo(t, b, 7)
+	tailnettest.Introduce(t, a, b, tailnet.InboundNone, tailnet.InboundAll)
+	c, err := a.Dial(timeout(t), "tcp", at(b, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, 1<<10)
+	tailnettest.WaitPath(t, a, b, tailnet.PathDirect)
+
+	closed := r.Map
+	closed.RelayOnly = true
+	if err := a.SetRelayMap(closed, r.URL); err != nil {
+		t.Fatal(err)
+	}
+	if info := a.Info(); len(info.Endpoints) != 0 || info.Mapped.IsValid() || !info.Measured {
+		t.Errorf("info of a node without direct paths: %+v", info)
+	}
+	tailnettest.WaitPath(t, a, b, tailnet.PathRelay)
+	tailnettest.WaitPath(t, b, a, tailnet.PathRelay)
+	exchange(t, c, 1<<20)
+	if pong, err := a.Ping(timeout(t), b.ID()); err != nil || pong.Direct {
+		t.Errorf("ping: got %+v, %v, want an answer through the relay", pong, err)
+	}
+	if err := a.SetRelayMap(r.Map, r.URL); err != nil {
+		t.Fatal(err)
+	}
+	tailnettest.WaitPath(t, a, b, tailnet.PathDirect)
+	exchange(t, c, 1<<10)
+}

@@ -19,7 +19,7 @@ import (
 // publishLocal publishes the machine's own addresses before the engine has measured the network. They suffice for a
 // peer in the same network and are available at once.
 func (n *Node) publishLocal() {
-	if n.opts.RelayOnly {
+	if n.opts.RelayOnly || n.relayOnly.Load() {
 		return
 	}
 	regular, loopback, err := engine.LocalAddrs()
@@ -32,7 +32,7 @@ func (n *Node) publishLocal() {
 	}
 	port := n.engine.LocalPort()
 	n.updateInfo(func(info *NodeInfo) {
-		if len(info.Endpoints) > 0 || port == 0 {
+		if len(info.Endpoints) > 0 || port == 0 || n.relayOnly.Load() {
 			return
 		}
 		for _, addr := range regular {
@@ -56,6 +56,9 @@ func (n *Node) endpointsChanged(found []engine.Endpoint) {
 		}
 	}
 	n.updateInfo(func(info *NodeInfo) {
+		if n.relayOnly.Load() {
+			return
+		}
 		info.Endpoints = endpoints
 		if measured {
 			info.Mapped, info.Measured = mapped, true
@@ -63,6 +66,25 @@ func (n *Node) endpointsChanged(found []engine.Endpoint) {
 			info.Mapped = netip.AddrPort{}
 		}
 	})
+}
+
+// setRelayOnly follows the relay map: it turns direct paths off and forgets those that there are, or allows them again.
+func (n *Node) setRelayOnly(on bool) {
+	if n.relayOnly.Swap(on) == on {
+		return
+	}
+	n.engine.SetRelayOnly(on)
+	if on {
+		n.updateInfo(func(info *NodeInfo) { info.Endpoints, info.Mapped = nil, netip.AddrPort{} })
+	}
+	n.peerOps.Lock()
+	defer n.peerOps.Unlock()
+	if n.closed.Load() {
+		return
+	}
+	for _, p := range n.peers.all() {
+		n.engine.ForgetPaths(p.enginePeer())
+	}
 }
 
 // has reports whether an address belongs to this machine. It returns true if it cannot tell.

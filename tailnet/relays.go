@@ -64,7 +64,7 @@ func (n *Node) ExpectRelay(server *url.URL) {
 	n.updateInfo(func(info *NodeInfo) { info.Region = ServerRegion })
 }
 
-// SetRelayMap sets the available relays. server is the URL at which this process reaches its server, for relays without
+// SetRelayMap sets the available relays, and whether there are direct paths beside them. server is the URL at which this process reaches its server, for relays without
 // a URL of their own. The node has a home relay when this returns; it may move to a nearer one once it has measured
 // them.
 //
@@ -78,9 +78,10 @@ func (n *Node) SetRelayMap(m RelayMap, server *url.URL) error {
 	if n.closed.Load() {
 		return fmt.Errorf("set relay map: %w", ErrClosed)
 	}
-	n.publishLocal()
 	n.relays.ops.Lock()
 	defer n.relays.ops.Unlock()
+	n.setRelayOnly(m.RelayOnly)
+	n.publishLocal()
 	n.relays.mu.Lock()
 	n.relays.listed = slices.Clone(m.Regions)
 	n.relays.mu.Unlock()

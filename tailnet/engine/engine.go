@@ -103,6 +103,7 @@ type Engine struct {
 	relaysMade atomic.Uint64
 	online     atomic.Bool // as SetOnline says
 	measuring  atomic.Bool // even while idle
+	relayOnly  atomic.Bool // as SetRelayOnly says
 
 	linkEvents chan netmon.ChangeDelta
 	done       chan struct{} // closed by Close

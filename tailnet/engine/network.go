@@ -17,7 +17,7 @@ type Endpoint struct {
 
 // endpoints is called by magicsock with its locks held.
 func (e *Engine) endpoints(found []tailcfg.Endpoint) {
-	if e.opts.RelayOnly || len(found) == 0 {
+	if e.opts.RelayOnly || e.relayOnly.Load() || len(found) == 0 {
 		return
 	}
 	endpoints := make([]Endpoint, 0, len(found))
@@ -57,9 +57,16 @@ func (e *Engine) Measured(ctx context.Context) (_ Netcheck, ok bool) {
 	return netcheckOf(report), true
 }
 
-// RelayOnly reports whether the node has no direct paths: its options say so, or the machine cannot open UDP sockets.
-// Rebind may change it.
-func (e *Engine) RelayOnly() bool { return e.opts.RelayOnly || !e.udp.open() }
+// RelayOnly reports whether the node has no direct paths: its options or SetRelayOnly say so, or the machine cannot
+// open UDP sockets. Rebind may change it.
+func (e *Engine) RelayOnly() bool { return e.opts.RelayOnly || e.relayOnly.Load() || !e.udp.open() }
+
+// SetRelayOnly turns direct paths off, or on again unless the options turn them off. The owner then calls ForgetPaths
+// for all peers.
+func (e *Engine) SetRelayOnly(on bool) {
+	e.relayOnly.Store(on)
+	e.magic.SetOnlyTCP443(e.RelayOnly())
+}
 
 // Rebind opens new sockets and forgets which direct paths were proven. Relay connections are renewed.
 func (e *Engine) Rebind() {
