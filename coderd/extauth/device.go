@@ -64,9 +64,9 @@ func (s *Service) beginDevice(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	httpapi.NoStore(w.Header())
-	var got deviceAnswer
+	var got sdk.ExternalAuthDevice
 	if err := s.Ask(r.Context(), func(ctx context.Context) (err error) {
-		got, err = s.deviceCode(ctx, p)
+		got, err = s.DeviceCode(ctx, p.DeviceURL, p.ClientID, p.Scopes)
 		return err
 	}); err != nil {
 		if fault.As(err) != nil {
@@ -79,14 +79,12 @@ func (s *Service) beginDevice(w http.ResponseWriter, r *http.Request) error {
 	actor := httpapi.ActorFrom(r.Context())
 	code, err := s.opts.Signer.Sign(devicePurpose, deviceState{
 		User: actor.UserID, Session: actor.KeyID, Provider: p.ID, Code: got.DeviceCode,
-	}, got.lifetime())
+	}, time.Duration(got.ExpiresIn)*time.Second)
 	if err != nil {
 		return err
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.ExternalAuthDevice{
-		DeviceCode: code.Reveal(), UserCode: got.UserCode, VerificationURI: got.VerificationURI,
-		ExpiresIn: got.ExpiresIn, Interval: got.Interval,
-	})
+	got.DeviceCode = code.Reveal()
+	return httpapi.Write(w, http.StatusOK, got)
 }
 
 // finishDevice asks the service whether the user has entered the code, and links the account if so. Until then the
@@ -191,49 +189,51 @@ type deviceAnswer struct {
 	Interval        int    `json:"interval"`         // seconds
 }
 
-func (a deviceAnswer) lifetime() time.Duration { return time.Duration(a.ExpiresIn) * time.Second }
-
-// deviceCode requests codes of a service, and checks the answer. The request is not the library's, which ignores the
-// context.
-func (s *Service) deviceCode(ctx context.Context, p *Provider) (deviceAnswer, error) {
-	form := url.Values{"client_id": {p.ClientID}}
-	if len(p.Scopes) > 0 {
-		form.Set("scope", strings.Join(p.Scopes, " "))
+// DeviceCode requests codes for the device flow at an address of a service, and checks the answer. It blocks until the
+// service has answered or ctx ends: the request is not the library's, which ignores the context. Call it in Ask.
+func (s *Service) DeviceCode(
+	ctx context.Context, at, clientID string, scopes []string,
+) (sdk.ExternalAuthDevice, error) {
+	form := url.Values{"client_id": {clientID}}
+	if len(scopes) > 0 {
+		form.Set("scope", strings.Join(scopes, " "))
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.DeviceURL, strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(form.Encode()))
 	if err != nil {
-		return deviceAnswer{}, err
+		return sdk.ExternalAuthDevice{}, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return deviceAnswer{}, err
+		return sdk.ExternalAuthDevice{}, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return deviceAnswer{}, fmt.Errorf("%s answered %d", p.DeviceURL, resp.StatusCode)
+		return sdk.ExternalAuthDevice{}, fmt.Errorf("%s answered %d", at, resp.StatusCode)
 	}
 	var got deviceAnswer
 	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-		return deviceAnswer{}, fmt.Errorf("%s did not answer with codes in JSON", p.DeviceURL)
+		return sdk.ExternalAuthDevice{}, fmt.Errorf("%s did not answer with codes in JSON", at)
 	}
 	if got.VerificationURI == "" {
 		got.VerificationURI = got.VerificationURL
 	}
 	// The user is shown both, and opens the address.
 	if _, err := origin(got.VerificationURI); err != nil || len(got.VerificationURI) > maxURL {
-		return deviceAnswer{}, fmt.Errorf("%s names no http or https page to enter a code at", p.DeviceURL)
+		return sdk.ExternalAuthDevice{}, fmt.Errorf("%s names no http or https page to enter a code at", at)
 	}
 	if got.DeviceCode == "" || len(got.DeviceCode) > maxDeviceCode || got.UserCode == "" ||
 		len(got.UserCode) > maxUserCode ||
 		strings.ContainsFunc(got.UserCode, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
-		return deviceAnswer{}, fmt.Errorf("%s answered with codes that cannot be used", p.DeviceURL)
+		return sdk.ExternalAuthDevice{}, fmt.Errorf("%s answered with codes that cannot be used", at)
 	}
 	got.ExpiresIn = min(max(got.ExpiresIn, int(minDeviceExpiry/time.Second)), int(maxDeviceExpiry/time.Second))
 	if got.Interval <= 0 {
 		got.Interval = deviceInterval
 	}
-	got.Interval = min(got.Interval, maxInterval)
-	return got, nil
+	return sdk.ExternalAuthDevice{
+		DeviceCode: got.DeviceCode, UserCode: got.UserCode, VerificationURI: got.VerificationURI,
+		ExpiresIn: got.ExpiresIn, Interval: min(got.Interval, maxInterval),
+	}, nil
 }

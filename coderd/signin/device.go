@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"golang.org/x/oauth2"
 
@@ -30,9 +29,9 @@ func (s *Service) githubDevice(w http.ResponseWriter, r *http.Request) error {
 			WithDetail("The operator configures it with --oauth2-github-device-flow.")
 	}
 	httpapi.NoStore(w.Header())
-	var got *oauth2.DeviceAuthResponse
+	var got sdk.ExternalAuthDevice
 	if err := s.opts.Tokens.Ask(r.Context(), func(ctx context.Context) (err error) {
-		got, err = g.oauth2.DeviceAuth(ctx)
+		got, err = s.opts.Tokens.DeviceCode(ctx, g.oauth2.Endpoint.DeviceAuthURL, g.cfg.ClientID, g.oauth2.Scopes)
 		return err
 	}); err != nil {
 		if fault.As(err) != nil {
@@ -40,10 +39,7 @@ func (s *Service) githubDevice(w http.ResponseWriter, r *http.Request) error {
 		}
 		return refusedCode(err)
 	}
-	return httpapi.Write(w, http.StatusOK, sdk.ExternalAuthDevice{
-		DeviceCode: got.DeviceCode, UserCode: got.UserCode, VerificationURI: got.VerificationURI,
-		ExpiresIn: max(int(time.Until(got.Expiry)/time.Second), 0), Interval: int(got.Interval),
-	})
+	return httpapi.Write(w, http.StatusOK, got)
 }
 
 // devicePage returns the dashboard's page for the device flow.

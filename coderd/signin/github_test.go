@@ -1,14 +1,18 @@
 package signin_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/codermesh/codermesh/v2/coderd"
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
@@ -29,6 +33,9 @@ type gitHub struct {
 	email    string
 	verified bool
 	entered  bool // the device code
+	// hangs receives when a request for a device code begins and when it ends. Such requests are not answered unless it
+	// is nil.
+	hangs chan struct{}
 }
 
 func newGitHub(t *testing.T) *gitHub {
@@ -47,7 +54,21 @@ func newGitHub(t *testing.T) *gitHub {
 		}
 		http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {"good"}, "state": q["state"]}.Encode(), http.StatusFound)
 	})
-	mux.HandleFunc("POST /login/device/code", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST /login/device/code", func(w http.ResponseWriter, r *http.Request) {
+		g.mu.Lock()
+		hangs := g.hangs
+		g.mu.Unlock()
+		if hangs != nil {
+			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
+			hangs <- struct{}{}
+			select {
+			case <-r.Context().Done():
+				hangs <- struct{}{}
+			case <-time.After(coderdtest.Patience):
+				close(hangs)
+			}
+			return
+		}
 		answer(w, map[string]any{"device_code": "dev", "user_code": "ABCD-1234", "verification_uri": g.URL + "/login/device", "expires_in": 900, "interval": 5})
 	})
 	mux.HandleFunc("POST /login/oauth/access_token", func(w http.ResponseWriter, r *http.Request) {
@@ -199,6 +220,36 @@ func TestGitHubDevice(t *testing.T) {
 		t.Errorf("after the code is entered: %+v", done)
 	}
 	w.me(w.With(b.session()))
+}
+
+// TestGitHubDeviceGivesUp: a page that was closed leaves no request for a code behind.
+func TestGitHubDeviceGivesUp(t *testing.T) {
+	t.Parallel()
+	g := newGitHub(t)
+	w := gitHubWorld(t, g, func(c *signin.GitHubConfig) { c.AllowEveryone, c.DeviceFlow, c.ClientSecret = true, true, "" })
+	hangs := make(chan struct{}, 2)
+	g.set(func() { g.hangs = hangs })
+	ctx, closePage := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL.String()+"/api/v2/users/oauth2/github/device", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, asked := w.browser(), make(chan error, 1)
+	go func() {
+		resp, err := b.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		asked <- err
+	}()
+	<-hangs // GitHub has the request
+	closePage()
+	if err := <-asked; !errors.Is(err, context.Canceled) {
+		t.Errorf("the page got %v", err)
+	}
+	if _, ended := <-hangs; !ended {
+		t.Error("the request to GitHub did not end with the page")
+	}
 }
 
 func TestConfigurations(t *testing.T) {
