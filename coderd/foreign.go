@@ -165,7 +165,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"GET /api/v2/workspaceagents/{workspaceagent}/startup-logs":         {"Scripts and other sources share one log.", "Use GET /api/v2/workspaceagents/{workspaceagent}/logs."},
 		"POST /api/v2/audit/testgenerate":                                   {"The audit log has only what has happened.", ""},
 		"GET /api/v2/insights/user-latency":                                 {"Latencies are not stored, so there is no report of a period.", "Read the present ones: GET /api/v2/mesh/peers, or the metric coderd_agents_connection_latencies_seconds."},
-		"GET /api/v2/insights/user-status-counts":                           {"The number of users by status is not stored.", "The audit log has each change: GET /api/v2/audit?q=resource_type:user"},
 		"GET /api/v2/templateversions/{templateversion}/schema":             {"Template versions have no schema.", "Read the Terraform variables: GET /api/v2/templateversions/{templateversion}/variables"},
 		"GET /api/v2/provisionerkeys/{key}":                                 {"Provisioner keys are never read by their secret: an address is no place for one.", "Provisioners of this server use its own program: coder provisioner start"},
 		"GET /api/v2/oauth2-provider/apps":                                  {"This server does not sign users in to other programs.", ""},

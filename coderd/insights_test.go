@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
@@ -119,4 +120,77 @@ func TestDailyUsers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestUserStatusCounts: the report follows the changes of users, also of those from before it was kept, and only owners read it.
+func TestUserStatusCounts(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	olga := s.As("olga")
+	count := func(zone string) map[string][2]int64 { // of yesterday and today
+		t.Helper()
+		got, err := olga.UserStatusCounts(t.Context(), zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string][2]int64{}
+		for status, days := range got.StatusCounts {
+			if len(days) != 60 {
+				t.Fatalf("%s: %d days", status, len(days))
+			}
+			for i := 1; i < len(days); i++ {
+				if at := days[i].Date; at.Day() == days[i-1].Date.Day() || at.Hour() != 0 || at.Sub(days[i-1].Date) > 25*time.Hour {
+					t.Errorf("%s: %s after %s", status, at, days[i-1].Date)
+				}
+			}
+			out[status] = [2]int64{days[58].Count, days[59].Count}
+		}
+		return out
+	}
+	// The clock of the report is the server's: what follows is dated so that midnight may pass at any time.
+	s.Exec(`UPDATE user_statuses SET since = now() - interval '10 days'`)
+	s.Exec(`UPDATE user_statuses SET since = now() - interval '100 days' WHERE user_id = $1`, s.User("ann"))
+	users := count("")["active"]
+	if users[0] == 0 || users[0] != users[1] {
+		t.Fatalf("active %v", users)
+	}
+	all := users[0]
+	if _, err := olga.SuspendUser(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	s.Exec(`UPDATE users SET status = 'dormant' WHERE username = 'bob'`)
+	s.Exec(`UPDATE users SET deleted_at = now(), status = 'suspended' WHERE username = 'tom'`)
+	s.Exec(`UPDATE user_statuses SET since = now() - interval '3 days' WHERE since > now() - interval '1 day'`)
+	for _, zone := range []string{"", "Pacific/Kiritimati", "America/New_York"} {
+		got := count(zone)
+		want := map[string][2]int64{"active": {all - 3, all - 3}, "suspended": {1, 1}, "dormant": {1, 1}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("in %q (-want +got):\n%s", zone, diff)
+		}
+	}
+	// A change that says nothing new adds nothing, and each other one does.
+	var rows int
+	if err := s.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FROM user_statuses`).Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	s.Exec(`UPDATE users SET status = status, last_seen_at = now()`)
+	var after int
+	if err := s.DB.Pool.QueryRow(t.Context(), `SELECT count(*) FROM user_statuses`).Scan(&after); err != nil || after != rows {
+		t.Errorf("%d rows after %d, %v", after, rows, err)
+	}
+	if _, err := olga.ActivateUser(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if got := count("")["suspended"]; got[1] != 0 {
+		t.Errorf("suspended users after ann was activated: %v", got)
+	}
+	known := map[string]string{}
+	replay(t, s, known, []step{
+		{as: "eve", method: "GET", path: "insights/user-status-counts", status: 403},
+		{as: "nobody", method: "GET", path: "insights/user-status-counts", status: 401},
+		{as: "olga", method: "GET", path: "insights/user-status-counts?timezone=Mars/Base", status: 400, text: "Europe/Berlin"},
+		{as: "olga", method: "GET", path: "insights/user-status-counts?timezone=Local", status: 400},
+		{as: "olga", method: "GET", path: "insights/user-status-counts?tz_offset=99", status: 400, text: "-12 to 14"},
+		{as: "olga", method: "GET", path: "insights/user-status-counts?tz_offset=-5", status: 200, text: `T00:00:00-05:00`},
+	})
 }

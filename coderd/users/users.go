@@ -120,6 +120,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET "+v2+"experiments", rbac.AnyToken, s.experiments)
 	mux.Handle("GET "+v2+"deployment/ssh", rbac.AnyToken, s.sshConfig)
 
+	mux.Handle("GET "+v2+"insights/user-status-counts", needs(rbac.Read, rbac.Deployment), s.statusCounts)
+
 	mux.Handle("GET "+v2+"users/first", rbac.Public, s.hasFirst)
 	mux.Handle("POST "+v2+"users/first", rbac.Public, s.createFirst, audit.On(audit.Create, audit.User))
 	mux.Handle("POST "+v2+"users/validate-password", rbac.Public, s.validatePassword,

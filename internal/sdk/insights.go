@@ -1,6 +1,8 @@
 package sdk
 
 import (
+	"context"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +20,23 @@ type DAUsResponse struct {
 type DAUEntry struct {
 	Date   string `json:"date"` // 2026-11-23, in the time zone of the request
 	Amount int64  `json:"amount"`
+}
+
+// UserStatusCountsResponse has the number of users by status, on each of the last days: oldest first, without gaps.
+type UserStatusCountsResponse struct {
+	StatusCounts Map[List[UserStatusCount]] `json:"status_counts"`
+}
+
+// UserStatusCount is how many users had a status at the end of a day, or have it now.
+type UserStatusCount struct {
+	Date  time.Time `json:"date"` // when the day began, in the time zone of the request
+	Count int64     `json:"count"`
+}
+
+// UserStatusCounts returns the number of users by status on each of the last 60 days, in a time zone by its IANA name;
+// "" means UTC.
+func (c *Client) UserStatusCounts(ctx context.Context, zone string) (UserStatusCountsResponse, error) {
+	return get[UserStatusCountsResponse](ctx, c, "insights/user-status-counts?"+url.Values{"timezone": {zone}}.Encode())
 }
 
 // UserActivityInsightsResponse has how long users were connected to workspaces.

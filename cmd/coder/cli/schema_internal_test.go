@@ -22,7 +22,8 @@ var ownShapes = map[string]string{
 	"doctor": "findings about this machine: TestDoctor", "ping": "measurements: e2e", "speedtest": "measurements, in the shape that editors read: e2e",
 	"connect status": "what this machine reaches: e2e TestConnect",
 	"stat":           "this workspace's use of resources: TestStat", "stat cpu": "the same", "stat disk": "the same", "stat mem": "the same",
-	"exp sync status": "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: TestWhoami",
+	"users status-counts": "days: TestUserStatusCounts",
+	"exp sync status":     "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: TestWhoami",
 	"external-workspaces agent-instructions": "a command and a token: TestScripts/external", "sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list", "state list": "what builds left of their states: TestScripts/states", "licenses list": "an empty list",
 }
 

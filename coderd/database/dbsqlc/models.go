@@ -600,6 +600,13 @@ type UserSshKeyRegion struct {
 	ProxyID uuid.UUID
 }
 
+type UserStatus struct {
+	ID     int64
+	UserID uuid.UUID
+	Status string
+	Since  time.Time
+}
+
 type Webhook struct {
 	ID             uuid.UUID
 	Name           string

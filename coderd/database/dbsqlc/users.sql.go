@@ -35,6 +35,41 @@ func (q *Queries) CountOtherOwners(ctx context.Context, id uuid.UUID) (int64, er
 	return count, err
 }
 
+const countUserStatuses = `-- name: CountUserStatuses :many
+SELECT d.at::timestamptz AS at, s.status, count(*) AS users FROM unnest($1::timestamptz[]) AS d(at)
+CROSS JOIN LATERAL (
+	SELECT DISTINCT ON (u.user_id) u.status FROM user_statuses u WHERE u.since < d.at ORDER BY u.user_id, u.since DESC, u.id DESC
+) AS s
+WHERE s.status <> 'deleted' GROUP BY d.at, s.status ORDER BY d.at, s.status
+`
+
+type CountUserStatusesRow struct {
+	At     time.Time
+	Status string
+	Users  int64
+}
+
+// Counts users by their status at given times, which are the ends of days. There is no row for a status that no user had.
+func (q *Queries) CountUserStatuses(ctx context.Context, times []time.Time) ([]CountUserStatusesRow, error) {
+	rows, err := q.db.Query(ctx, countUserStatuses, times)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountUserStatusesRow{}
+	for rows.Next() {
+		var i CountUserStatusesRow
+		if err := rows.Scan(&i.At, &i.Status, &i.Users); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteUser = `-- name: DeleteUser :exec
 UPDATE users SET deleted_at = now(), updated_at = now(), password_hash = '', roles = '{}', status = 'suspended' WHERE id = $1 AND deleted_at IS NULL
 `

@@ -122,3 +122,11 @@ RETURNING preferences;
 
 -- name: SetUserPreferences :exec
 UPDATE user_preferences SET preferences = $2 WHERE user_id = $1;
+
+-- name: CountUserStatuses :many
+-- Counts users by their status at given times, which are the ends of days. There is no row for a status that no user had.
+SELECT d.at::timestamptz AS at, s.status, count(*) AS users FROM unnest(sqlc.arg(times)::timestamptz[]) AS d(at)
+CROSS JOIN LATERAL (
+	SELECT DISTINCT ON (u.user_id) u.status FROM user_statuses u WHERE u.since < d.at ORDER BY u.user_id, u.since DESC, u.id DESC
+) AS s
+WHERE s.status <> 'deleted' GROUP BY d.at, s.status ORDER BY d.at, s.status;

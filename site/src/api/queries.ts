@@ -111,6 +111,10 @@ export const queries = {
   appsHost: () => ask(["appshost"], "applications/host"),
 
   audit: (search: string, page: number) =>
+  userStatusCounts: () =>
+    ask(["user-status-counts"], "insights/user-status-counts", {
+      query: { timezone: Intl.DateTimeFormat().resolvedOptions().timeZone },
+    }),
     ask(["audit", search, page], "audit", { query: { q: search, limit: logPageSize, offset: page * logPageSize } }),
   connectionLog: (search: string, page: number) =>
     ask(["connectionlog", search, page], "connectionlog", {

@@ -1098,6 +1098,17 @@ export interface DAUEntry {
   amount: number;
 }
 
+// UserStatusCountsResponse has the number of users by status, on each of the last days: oldest first, without gaps.
+export interface UserStatusCountsResponse {
+  status_counts: Record<string, UserStatusCount[]>;
+}
+
+// UserStatusCount is how many users had a status at the end of a day, or have it now.
+export interface UserStatusCount {
+  date: string; // when the day began, in the time zone of the request
+  count: number;
+}
+
 // UserActivityInsightsResponse has how long users were connected to workspaces.
 export interface UserActivityInsightsResponse {
   report: UserActivityReport;

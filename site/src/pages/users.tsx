@@ -20,12 +20,13 @@ import { Page } from "~/components/ui/page";
 import { Pager } from "~/components/ui/pager";
 import { Pending } from "~/components/ui/pending";
 import { Table } from "~/components/ui/table";
-import { mayCreateUsers, mayManage, mayReadUsers, useMe } from "~/components/ui/user";
+import { isOwner, mayCreateUsers, mayManage, mayReadUsers, useMe } from "~/components/ui/user";
 import { plural } from "~/lib/format";
 import { useDebounced, useNow, useTitle } from "~/lib/hooks";
 import { choices, filtersOf, searchOf, type UserFilter, type UserFilters } from "~/lib/user-filters";
 
 const UserBulk = lazy(() => import("~/components/admin/user-bulk"));
+const UserStatuses = lazy(() => import("~/components/admin/user-statuses").then((m) => ({ default: m.UserStatuses })));
 const UserSessions = lazy(() => import("~/components/account/sessions").then((m) => ({ default: m.UserSessions })));
 
 const aboutRoles: Record<string, string> = {
@@ -165,6 +166,11 @@ export default function Users() {
       )}
       {users.data && (
         <Pager page={page} size={rowsPerPage} rows={rows.length} count={users.data.count} onPage={setPage} />
+      )}
+      {isOwner(me) && (
+        <Suspense>
+          <UserStatuses />
+        </Suspense>
       )}
       {asking?.what === "create" && <NewUser onClose={close} />}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}

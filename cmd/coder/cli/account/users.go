@@ -28,7 +28,7 @@ func usersCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "users", Aliases: []string{"user"}, Short: "Manage users", Example: "  coder users create --username grace --email grace@example.com"}
 	cmd.AddCommand(usersCreateCmd(g), usersListCmd(g), usersExportCmd(g), usersShowCmd(g), oidcClaimsCmd(g),
 		usersStatusCmd(g, "suspend"), usersStatusCmd(g, "activate"),
-		usersDeleteCmd(g), usersRolesCmd(g))
+		usersDeleteCmd(g), usersRolesCmd(g), userStatusCountsCmd(g))
 	return cmd
 }
 

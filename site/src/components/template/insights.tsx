@@ -1,7 +1,8 @@
 // How a template is used: its users by day, how long they were connected, and by what.
 import { useQuery } from "@tanstack/react-query";
 import { queries } from "~/api/queries";
-import type { Template, TemplateIntervalReport } from "~/api/types";
+import type { Template } from "~/api/types";
+import { Bars } from "~/components/ui/bars";
 import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Empty } from "~/components/ui/empty";
@@ -28,7 +29,11 @@ export default function TemplateInsights({ template: t }: { template: Template }
   return (
     <>
       <Card title={`Active users, last ${days} days`}>
-        <Bars of={use.data.interval_reports ?? []} />
+        <Bars
+          label="Active users"
+          unit={(n) => plural(n, "user")}
+          of={(use.data.interval_reports ?? []).map((r) => ({ date: r.start_time, amount: r.active_users }))}
+        />
         <p className="mt-3 text-[13px] text-muted">
           {plural(use.data.report?.active_users ?? 0, "user")} connected to a workspace of this template. From the{" "}
           <DocsLink to="audit#insights">connection log</DocsLink>, as far back as it is kept.
@@ -64,28 +69,5 @@ export default function TemplateInsights({ template: t }: { template: Template }
         </Card>
       )}
     </>
-  );
-}
-
-// Bars draws the number of users of each day.
-function Bars({ of }: { of: TemplateIntervalReport[] }) {
-  const most = Math.max(0, ...of.map((r) => r.active_users));
-  return (
-    <svg
-      viewBox={`0 0 ${of.length * 10} 60`}
-      preserveAspectRatio="none"
-      className="h-32 w-full fill-fill"
-      role="img"
-      aria-label={`Active users by day: at most ${most}`}
-    >
-      {of.map((r, i) => {
-        const height = r.active_users === 0 ? 1 : (r.active_users / most) * 60;
-        return (
-          <rect key={r.start_time} x={i * 10 + 1} width={8} y={60 - height} height={height}>
-            <title>{`${new Date(r.start_time).toLocaleDateString("en")}: ${plural(r.active_users, "user")}`}</title>
-          </rect>
-        );
-      })}
-    </svg>
   );
 }
