@@ -48,6 +48,17 @@ var schedule = []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30
 type secrets struct {
 	URL    string `json:"url"`
 	Secret string `json:"secret"`
+	// Previous is the secret before that one. Messages are also signed with it until PreviousUntil.
+	Previous      string    `json:"previous,omitempty"`
+	PreviousUntil time.Time `json:"previous_until,omitzero"`
+}
+
+// signing returns the secrets that a message is signed with, the newest first.
+func (w secrets) signing(now time.Time) []string {
+	if w.Previous != "" && now.Before(w.PreviousUntil) {
+		return []string{w.Secret, w.Previous}
+	}
+	return []string{w.Secret}
 }
 
 func (s *Service) open(id uuid.UUID, sealed []byte) (secrets, error) {
@@ -316,7 +327,8 @@ func (s *Service) post(
 		return webhook.Answer{}, err
 	}
 	header := http.Header{}
-	if err := webhook.Sign(header, what.Secret, row.Message.String(), time.Now(), body); err != nil {
+	now := time.Now()
+	if err := webhook.Sign(header, what.signing(now), row.Message.String(), now, body); err != nil {
 		return webhook.Answer{}, err
 	}
 	return s.client.Post(ctx, what.URL, header, body)

@@ -2,8 +2,10 @@ package webhooks
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/webhook"
@@ -75,4 +77,19 @@ func FuzzOrigin(f *testing.F) {
 			t.Errorf("%q: shown as %q", address, origin)
 		}
 	})
+}
+
+// TestSigningSecrets: the old secret signs until its time ends, and not at that time.
+func TestSigningSecrets(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2030, 1, 1, 8, 0, 0, 0, time.UTC)
+	what := secrets{Secret: "new", Previous: "old", PreviousUntil: end}
+	for at, want := range map[time.Time][]string{end.Add(-time.Second): {"new", "old"}, end: {"new"}, end.Add(time.Hour): {"new"}} {
+		if got := what.signing(at); !slices.Equal(got, want) {
+			t.Errorf("at %s: got %q, want %q", at, got, want)
+		}
+	}
+	if got := (secrets{Secret: "only"}).signing(end); !slices.Equal(got, []string{"only"}) {
+		t.Errorf("without an old one: got %q", got)
+	}
 }

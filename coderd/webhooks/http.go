@@ -153,12 +153,77 @@ func (s *Service) update(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, show(after))
 }
 
+// How long messages are also signed with a secret that was replaced.
+const (
+	defaultOverlap = 24 * time.Hour
+	maxOverlap     = 7 * 24 * time.Hour
+)
+
+// replaceSecret gives a webhook another signing secret. Receivers have some time to learn it.
+func (s *Service) replaceSecret(w http.ResponseWriter, r *http.Request) error {
+	id, err := httpapi.PathUUID(r, "webhook")
+	if err != nil {
+		return err
+	}
+	var req sdk.ReplaceWebhookSecretRequest
+	if err := httpapi.Read(w, r, &req); err != nil {
+		return err
+	}
+	overlap := defaultOverlap
+	if n := req.OverlapSeconds; n != nil {
+		if *n < 0 || *n > int64(maxOverlap/time.Second) {
+			return fault.New(fault.Invalid, "The overlap is not valid.").
+				WithField("overlap_seconds", fmt.Sprintf("must be 0 to %d", int64(maxOverlap/time.Second)))
+		}
+		overlap = time.Duration(*n) * time.Second
+	}
+	var after dbsqlc.Webhook
+	secret := webhook.NewSecret()
+	err = s.opts.DB.InTx(r.Context(), func(q *dbsqlc.Queries) error {
+		row, err := q.LockWebhook(r.Context(), id)
+		if err != nil {
+			return absent(err)
+		}
+		what, err := s.open(row.ID, row.Sealed)
+		if err != nil {
+			return unreadable()
+		}
+		what.Previous, what.PreviousUntil = what.Secret, time.Now().Add(overlap)
+		if overlap == 0 {
+			what.Previous, what.PreviousUntil = "", time.Time{}
+		}
+		what.Secret = secret
+		if row.Sealed, err = s.seal(id, what); err != nil {
+			return err
+		}
+		if after, err = q.UpdateWebhook(r.Context(), dbsqlc.UpdateWebhookParams{
+			ID: id, Name: row.Name, Origin: row.Origin, Sealed: row.Sealed, Events: row.Events, Format: row.Format,
+			DisabledAt: row.DisabledAt, DisabledReason: row.DisabledReason, FailingSince: row.FailingSince,
+		}); err != nil {
+			return fmt.Errorf("store webhook: %w", err)
+		}
+		return audit.Record(r.Context(), q, audit.Entry{
+			ID: id, Name: row.Name, Diff: audit.Diff{}.Secret("secret"),
+			Fields: map[string]any{"overlap_seconds": int64(overlap / time.Second)},
+		})
+	})
+	if err != nil {
+		return err
+	}
+	httpapi.NoStore(w.Header())
+	return httpapi.Write(w, http.StatusOK, sdk.CreateWebhookResponse{Webhook: show(after), Secret: secret})
+}
+
+func unreadable() error {
+	return fault.New(fault.Conflict, "The webhook cannot be read with the server's keys.").
+		WithDetail("Remove it, and add it again.")
+}
+
 // changed returns a webhook as a request wants it.
 func (s *Service) changed(row dbsqlc.Webhook, req sdk.UpdateWebhookRequest) (dbsqlc.Webhook, error) {
 	what, err := s.open(row.ID, row.Sealed)
 	if err != nil && (req.URL != nil || req.Name != nil || req.Events != nil || req.Format != nil) {
-		return row, fault.New(fault.Conflict, "The webhook cannot be read with the server's keys.").
-			WithDetail("Remove it, and add it again.")
+		return row, unreadable()
 	}
 	if req.Name != nil {
 		row.Name = *req.Name

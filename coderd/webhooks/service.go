@@ -104,6 +104,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 		httpapi.CreatesSecret("The webhook"))
 	mux.Handle("PATCH "+one, manage, s.update, audit.On(audit.Write, audit.Webhook))
 	mux.Handle("DELETE "+one, manage, s.remove, audit.On(audit.Delete, audit.Webhook))
+	mux.Handle("POST "+one+"/secret", manage, s.replaceSecret, audit.On(audit.Write, audit.Webhook))
 	mux.Handle("GET "+one+"/deliveries", manage, s.deliveries)
 	mux.Handle("POST "+one+"/test", manage, s.test,
 		audit.Exempt("it only sends a test to a webhook that owners have set up"))

@@ -502,7 +502,8 @@ func TestAttackers(t *testing.T) {
 		_, update := c.UpdateWebhook(t.Context(), id, sdk.UpdateWebhookRequest{URL: new(w.receiver.URL)})
 		_, log := c.WebhookDeliveries(t.Context(), id, 1, 0)
 		_, replay := c.ReplayWebhook(t.Context(), id, sdk.ReplayWebhookRequest{Since: &now})
-		for what, err := range map[string]error{"list": list, "create": create, "update": update, "deliveries": log, "replay": replay,
+		_, secret := c.ReplaceWebhookSecret(t.Context(), id, sdk.ReplaceWebhookSecretRequest{})
+		for what, err := range map[string]error{"secret": secret, "list": list, "create": create, "update": update, "deliveries": log, "replay": replay,
 			"test": c.TestWebhook(t.Context(), id), "delete": c.DeleteWebhook(t.Context(), id)} {
 			if code := fault.CodeOf(err); code != fault.Forbidden && code != fault.NotFound {
 				t.Errorf("%s by %s: %v", what, user, err)
@@ -588,5 +589,73 @@ func TestChange(t *testing.T) {
 	}
 	if all := w.deliver(); len(all) != 0 {
 		t.Errorf("a removed webhook got %v", all)
+	}
+}
+
+// TestReplaceSecret: a receiver has time to learn a new secret, unless its owner says that the old one has leaked.
+func TestReplaceSecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.add("ci", "user.*")
+	id, olga := first.Webhook.ID, w.As("olga")
+	signed := func(want ...string) {
+		t.Helper()
+		w.event("user.updated", uuid.New(), `{}`)
+		got := w.deliver()
+		if len(got) != 1 {
+			t.Fatalf("got %v", got)
+		}
+		header := got[0].header
+		at, err := strconv.ParseInt(header.Get(webhook.HeaderTimestamp), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var signatures []string
+		for _, secret := range want {
+			one, err := webhook.Signature(secret, header.Get(webhook.HeaderID), time.Unix(at, 0), got[0].body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			signatures = append(signatures, one)
+		}
+		if diff := cmp.Diff(signatures, strings.Fields(header.Get(webhook.HeaderSignature))); diff != "" {
+			t.Errorf("signatures (-want +got):\n%s", diff)
+		}
+	}
+	replace := func(overlap *int64) string {
+		t.Helper()
+		got, err := olga.ReplaceWebhookSecret(t.Context(), id, sdk.ReplaceWebhookSecretRequest{OverlapSeconds: overlap})
+		if err != nil || got.Webhook.ID != id {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		return got.Secret
+	}
+	signed(first.Secret)
+	second := replace(nil)
+	signed(second, first.Secret)
+	third := replace(new(int64(60)))
+	signed(third, second)
+	// A change of the address keeps both.
+	if _, err := olga.UpdateWebhook(t.Context(), id, sdk.UpdateWebhookRequest{URL: new(w.receiver.URL + "/other")}); err != nil {
+		t.Fatal(err)
+	}
+	signed(third, second)
+	fourth := replace(new(int64(0)))
+	signed(fourth)
+
+	for _, overlap := range []int64{-1, 8 * 24 * 60 * 60} {
+		if _, err := olga.ReplaceWebhookSecret(t.Context(), id, sdk.ReplaceWebhookSecretRequest{OverlapSeconds: &overlap}); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("an overlap of %d s: %v", overlap, err)
+		}
+	}
+	if _, err := olga.ReplaceWebhookSecret(t.Context(), uuid.New(), sdk.ReplaceWebhookSecretRequest{}); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("an unknown webhook: %v", err)
+	}
+	var rows string
+	if err := w.DB.Pool.QueryRow(t.Context(), `SELECT string_agg(l::text, ' ') FROM audit_logs l WHERE action = 'write'`).Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(rows, "overlap_seconds") != 3 || strings.Contains(rows, strings.TrimPrefix(second, "whsec_")) {
+		t.Errorf("the audit log has %s", rows)
 	}
 }

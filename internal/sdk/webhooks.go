@@ -99,6 +99,12 @@ type UpdateWebhookRequest struct {
 	Enabled *bool         `json:"enabled,omitempty"`
 }
 
+// ReplaceWebhookSecretRequest replaces a webhook's signing secret. Messages are also signed with the old one for
+// OverlapSeconds, a week at most; nil means a day.
+type ReplaceWebhookSecretRequest struct {
+	OverlapSeconds *int64 `json:"overlap_seconds,omitempty"`
+}
+
 // WebhookDelivery is the delivery of an event to a webhook.
 type WebhookDelivery struct {
 	ID             int64      `json:"id"`
@@ -139,6 +145,13 @@ func (c *Client) CreateWebhook(ctx context.Context, req CreateWebhookRequest) (C
 
 func (c *Client) UpdateWebhook(ctx context.Context, id uuid.UUID, req UpdateWebhookRequest) (Webhook, error) {
 	return send[Webhook](ctx, c, http.MethodPatch, "webhooks/"+id.String(), req)
+}
+
+// ReplaceWebhookSecret gives a webhook another signing secret, which is not shown again.
+func (c *Client) ReplaceWebhookSecret(
+	ctx context.Context, id uuid.UUID, req ReplaceWebhookSecretRequest,
+) (CreateWebhookResponse, error) {
+	return send[CreateWebhookResponse](ctx, c, http.MethodPost, "webhooks/"+id.String()+"/secret", req)
 }
 
 func (c *Client) DeleteWebhook(ctx context.Context, id uuid.UUID) error {

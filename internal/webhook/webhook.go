@@ -58,15 +58,19 @@ func Signature(secret, id string, at time.Time, body []byte) (string, error) {
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// Sign sets the headers of a signed message.
-func Sign(h http.Header, secret, id string, at time.Time, body []byte) error {
-	signature, err := Signature(secret, id, at, body)
-	if err != nil {
-		return err
+// Sign sets the headers of a message that is signed with each of the secrets: a receiver accepts it if it knows one.
+func Sign(h http.Header, secrets []string, id string, at time.Time, body []byte) error {
+	var signatures []string
+	for _, secret := range secrets {
+		signature, err := Signature(secret, id, at, body)
+		if err != nil {
+			return err
+		}
+		signatures = append(signatures, signature)
 	}
 	h.Set(HeaderID, id)
 	h.Set(HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
-	h.Set(HeaderSignature, signature)
+	h.Set(HeaderSignature, strings.Join(signatures, " "))
 	return nil
 }
 

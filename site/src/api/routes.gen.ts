@@ -278,6 +278,7 @@ export interface Routes {
   "POST users/{user}/workspaces": { body: t.CreateWorkspaceRequest; answer: t.Workspace };
   "POST webhooks": { body: t.CreateWebhookRequest; answer: t.CreateWebhookResponse };
   "POST webhooks/{webhook}/replay": { body: t.ReplayWebhookRequest; answer: t.ReplayWebhookResponse };
+  "POST webhooks/{webhook}/secret": { body: t.ReplaceWebhookSecretRequest; answer: t.CreateWebhookResponse };
   "POST webhooks/{webhook}/test": { answer: void };
   "POST workspaceagents/me/startup-problem": { body: Blob; answer: void };
   "POST workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate": { answer: t.Response };

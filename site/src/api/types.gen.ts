@@ -2593,6 +2593,12 @@ export interface WebhookDelivery {
   sequence: number;
   type: string;
   status: string; // pending, delivered or failed
+// ReplaceWebhookSecretRequest replaces a webhook's signing secret. Messages are also signed with the old one for
+// OverlapSeconds, a week at most; nil means a day.
+export interface ReplaceWebhookSecretRequest {
+  overlap_seconds?: number | null;
+}
+
   attempts: number;
   replay: boolean;
   response_status: number; // of the latest attempt; 0: no answer

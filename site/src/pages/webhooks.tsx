@@ -1,10 +1,10 @@
 // The webhooks that get the deployment's events, and what was sent to them.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Plus, RotateCcw, Send, Trash2, Webhook as WebhookIcon } from "lucide-react";
+import { KeyRound, Plus, RotateCcw, Send, Trash2, Webhook as WebhookIcon } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
 import { queries } from "~/api/queries";
-import type { Webhook, WebhookDelivery } from "~/api/types";
+import type { CreateWebhookResponse, Webhook, WebhookDelivery } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
 import { Button } from "~/components/ui/button";
@@ -57,6 +57,7 @@ function List() {
   const client = useQueryClient();
   const [shown, show] = useState("");
   const [removing, remove] = useState<Webhook | null>(null);
+  const [replacing, replace] = useState<Webhook | null>(null);
   const reread = () => client.invalidateQueries({ queryKey: queries.webhooks().queryKey });
   const change = useMutation({
     mutationFn: ({ id, enabled }: { id: string; enabled: boolean }) =>
@@ -105,6 +106,9 @@ function List() {
                     >
                       {h.disabled_at ? "Enable" : "Disable"}
                     </Button>
+                    <IconButton label={`Replace the secret of ${h.name}`} onClick={() => replace(h)}>
+                      <KeyRound />
+                    </IconButton>
                     <IconButton label={`Remove webhook ${h.name}`} onClick={() => remove(h)}>
                       <Trash2 />
                     </IconButton>
@@ -116,6 +120,7 @@ function List() {
         )}
       </Card>
       {open && <Deliveries hook={open} />}
+      {replacing && <ReplaceSecret hook={replacing} onClose={() => replace(null)} />}
       {removing && (
         <Confirm
           title={`Remove webhook ${removing.name}?`}
@@ -230,6 +235,50 @@ const kinds = {
   "template.*": "Templates",
 };
 
+// Secret shows a signing secret once.
+function Secret({ of, onClose }: { of: CreateWebhookResponse; onClose: () => void }) {
+  return (
+    <DoneDialog title={`Signing secret of ${of.webhook.name}`} onClose={onClose}>
+      <Note tone="warn" title="Keep this secret now. It cannot be shown again.">
+        The receiver checks with it that requests come from this deployment. Slack and Teams do not need it.
+      </Note>
+      <span className="flex items-center gap-2">
+        <code className="text-[13px] break-all">{of.secret}</code>
+        <CopyButton text={of.secret} label="Copy secret" />
+      </span>
+    </DoneDialog>
+  );
+}
+
+const day = 24 * 60 * 60;
+
+function ReplaceSecret({ hook, onClose }: { hook: Webhook; onClose: () => void }) {
+  const [overlap, setOverlap] = useState(String(day));
+  const replace = useMutation({
+    gcTime: 0, // the result has the secret
+    mutationFn: () =>
+      send("POST webhooks/{webhook}/secret", { webhook: hook.id, body: { overlap_seconds: Number(overlap) } }),
+  });
+  if (replace.data) return <Secret of={replace.data} onClose={onClose} />;
+  return (
+    <FormDialog title={`Replace the secret of ${hook.name}?`} request={replace} submit="Replace" onClose={onClose}>
+      <Field
+        name="overlap"
+        label="Messages are also signed with the old secret"
+        hint="Give the receiver the new one meanwhile."
+      >
+        {(props) => (
+          <Select {...props} value={overlap} onChange={(e) => setOverlap(e.target.value)}>
+            <option value={String(day)}>for a day</option>
+            <option value={String(7 * day)}>for a week</option>
+            <option value="0">no longer: it has leaked</option>
+          </Select>
+        )}
+      </Field>
+    </FormDialog>
+  );
+}
+
 function AddWebhook({ onClose }: { onClose: () => void }) {
   const { values, field } = useFields({ name: "", url: "" });
   const [format, setFormat] = useState("standard");
@@ -241,18 +290,7 @@ function AddWebhook({ onClose }: { onClose: () => void }) {
       send("POST webhooks", { body: { name: values.name, url: values.url.trim(), events: [events], format } }),
     onSuccess: () => client.invalidateQueries({ queryKey: queries.webhooks().queryKey }),
   });
-  if (create.data)
-    return (
-      <DoneDialog title={`Signing secret of ${create.data.webhook.name}`} onClose={onClose}>
-        <Note tone="warn" title="Keep this secret now. It cannot be shown again.">
-          The receiver checks with it that requests come from this deployment. Slack and Teams do not need it.
-        </Note>
-        <span className="flex items-center gap-2">
-          <code className="text-[13px] break-all">{create.data.secret}</code>
-          <CopyButton text={create.data.secret} label="Copy secret" />
-        </span>
-      </DoneDialog>
-    );
+  if (create.data) return <Secret of={create.data} onClose={onClose} />;
   return (
     <FormDialog title="Add webhook" request={create} submit="Add webhook" onClose={onClose}>
       <TextField label="Name" required autoFocus hint="Such as ci" {...field("name")} />

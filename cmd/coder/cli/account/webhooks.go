@@ -29,7 +29,7 @@ func webhooksCmd(g *global.Flags) *cobra.Command {
   coder webhooks replay ci --since 2h`,
 	}
 	cmd.AddCommand(webhookAddCmd(g), webhookListCmd(g), webhookRemoveCmd(g), webhookDeliveriesCmd(g),
-		webhookReplayCmd(g), webhookTestCmd(g),
+		webhookReplayCmd(g), webhookTestCmd(g), webhookSecretCmd(g),
 		webhookSwitchCmd(g, "enable", "Enable a webhook that was disabled", true), webhookSwitchCmd(g, "disable",
 			"Disable a webhook", false))
 	return cmd
@@ -239,6 +239,37 @@ func pastTime(flag, text string) (*time.Time, error) {
 			"Give a time such as 2h, or 2030-01-01T08:00:00Z")
 	}
 	return new(time.Now().Add(-ago)), nil
+}
+
+func webhookSecretCmd(g *global.Flags) *cobra.Command {
+	var overlap time.Duration
+	cmd := &cobra.Command{
+		Use: "replace-secret NAME", Short: "Replace a webhook's signing secret, and print the new one",
+		Long: `Replace a webhook's signing secret, and print the new one on standard output. It cannot be shown again. For the time that --overlap says, messages
+have a signature with each of the two secrets: give the receiver the new one meanwhile. With --overlap 0 the old one ends at once.`,
+		Example: `  coder webhooks replace-secret ci
+  coder webhooks replace-secret ci --overlap 0`,
+		Args: flags.Argument("webhook's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, hook, err := findWebhook(g, cmd, args[0])
+			if err != nil {
+				return err
+			}
+			made, err := client.ReplaceWebhookSecret(cmd.Context(), hook.ID, sdk.ReplaceWebhookSecretRequest{
+				OverlapSeconds: new(int64(overlap / time.Second)),
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(g.Streams().Err, "The webhook %s has a new signing secret, which is not shown again:\n",
+				made.Webhook.Name)
+			_, err = fmt.Fprintln(g.Streams().Out, made.Secret)
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour,
+		"how long messages are also signed with the old secret, at most a week")
+	return cmd
 }
 
 func webhookTestCmd(g *global.Flags) *cobra.Command {
