@@ -26,6 +26,12 @@ type Regions[T any] struct {
 	Regions List[T] `json:"regions"`
 }
 
+// WorkspaceProxyReport is what other servers of this API tell of a proxy's health.
+type WorkspaceProxyReport struct {
+	Errors   List[string] `json:"errors"`
+	Warnings List[string] `json:"warnings"`
+}
+
 // ProxyStatus is the state of a region proxy.
 type ProxyStatus string
 
@@ -39,6 +45,8 @@ const (
 type WorkspaceProxyStatus struct {
 	Status    ProxyStatus `json:"status"`
 	CheckedAt time.Time   `json:"checked_at"`
+	// Report has what is wrong beyond the status. Nothing is: both lists are always empty.
+	Report WorkspaceProxyReport `json:"report"`
 }
 
 // WorkspaceProxy is a region proxy as owners see it.

@@ -38,6 +38,10 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 	srv := newAPI(t, map[string]any{
 		"GET users/me/workspace/dev": openWorkspace(), "GET applications/host": sdk.ApplicationsHost{Host: "*.apps.example.com"}, "GET deployment/ssh": sdk.SSHConfig{HostnamePrefix: "coder."},
+		"GET regions": sdk.Regions[sdk.Region]{Regions: []sdk.Region{
+			{Name: "primary"}, {Name: "sydney", PathAppURL: "https://sydney.example.com", WildcardHostname: "*.sydney.example.com"},
+			{Name: "relay"}, {Name: "hostile", PathAppURL: "javascript:alert(1)"},
+		}},
 		"POST users/me/keys": sdk.CreateTokenResponse{Key: "abcdefghij-0123456789012345678901"},
 	})
 	at := []string{"--url", srv.url, "--token", "t", "open"}
@@ -54,6 +58,8 @@ func TestOpen(t *testing.T) {
 		"app dev code --print":                   srv.url + "/@ada/dev.main/apps/code/",
 		"app dev own --print":                    "http://own--dev--ada.apps.example.com:" + server.Port() + "/",
 		"app dev docs --print":                   "https://docs.example.com",
+		"app dev code --print --region sydney":   "https://sydney.example.com/@ada/dev.main/apps/code/",
+		"app dev own --print --region sydney":    "https://own--dev--ada.sydney.example.com/",
 		"app dev top --print":                    srv.url + "/@ada/dev.main/terminal?command=htop+-d+1",
 		"app dev cursor --print":                 "cursor://open?token=abcdefghij-0123456789012345678901",
 		"app dev spy --print":                    "https://spy.example.com/?t=$SESSION_TOKEN", // a website gets no token
@@ -66,6 +72,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
+		"app dev code --print --region mars": `no region "mars"`, "app dev code --print --region relay": "serves no apps", "app dev own --print --region hostile": "serves no apps",
 		"app dev nope --print": `no app "nope"`, "app dev script --print": "cannot be opened", "app dev file --print": "cannot be opened",
 		"app dev tool --print": "cannot be opened", "app dev option --print": "cannot be opened", "app dev user --print": "cannot be opened",
 		"vscode dev --editor emacs": `editor "emacs"`, "vscode dev.other": `no agent "other"`,

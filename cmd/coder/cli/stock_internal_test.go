@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -97,4 +98,110 @@ func TestFlagsOfCoder(t *testing.T) {
 			t.Errorf("%s: got %v", line, r.fault)
 		}
 	}
+}
+
+// TestStockNames compares testdata/stock.txt with the program: flags exist, tables have the columns, and what -o json
+// prints has the fields.
+func TestStockNames(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("testdata/stock.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, seen := New(), map[string]int{}
+	for line := range strings.Lines(string(list)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		head, tail, _ := strings.Cut(line, ":")
+		kind, path, _ := strings.Cut(head, " ")
+		seen[kind]++
+		cmd, rest, err := root.Find(strings.Fields(path))
+		if err != nil || len(rest) > 0 {
+			t.Errorf("coder %s: no such command", path)
+			continue
+		}
+		names := strings.FieldsFunc(tail, func(r rune) bool { return r == ',' })
+		for i := range names {
+			names[i] = strings.TrimSpace(names[i])
+		}
+		switch kind {
+		case "flags":
+			for _, name := range names {
+				if cmd.Flags().Lookup(strings.TrimPrefix(name, "--")) == nil {
+					t.Errorf("coder %s has no flag %s", path, name)
+				}
+			}
+		case "columns":
+			f := cmd.Flags().Lookup("column")
+			if f == nil {
+				t.Errorf("coder %s has no flag --column", path)
+				continue
+			}
+			_, known, _ := strings.Cut(f.Usage, ", of: ")
+			known, _, _ = strings.Cut(known, " (")
+			for _, name := range names {
+				if !slices.Contains(strings.Split(known, ", "), name) {
+					t.Errorf("coder %s has no column %q; it has %s", path, name, known)
+				}
+			}
+		case "json":
+			got := stockJSON(t, path)
+			for _, name := range names {
+				if !hasField(got, strings.Split(name, ".")) {
+					t.Errorf("coder %s -o json has no field %s: %v", path, name, got)
+				}
+			}
+		default:
+			t.Errorf("unknown kind %q", kind)
+		}
+	}
+	for kind, least := range map[string]int{"flags": 30, "columns": 10, "json": 14} {
+		if seen[kind] < least {
+			t.Errorf("the list has only %d lines of %s", seen[kind], kind)
+		}
+	}
+}
+
+// stockJSON returns what a command prints with -o json, of a list its first element.
+func stockJSON(t *testing.T, path string) any {
+	t.Helper()
+	ws := openWorkspace()
+	answers := map[string]any{
+		"GET users/me/organizations": []sdk.Organization{sample[sdk.Organization]()}, "GET users/me": sample[sdk.User](),
+		"GET users/me/roles": sample[sdk.UserRoles](), "GET users/ada/organizations": []sdk.Organization{sample[sdk.Organization]()},
+		"GET templates": []sdk.Template{docker()}, "GET users/me/workspace/lab": ws, "GET templateversions/" + sampleID: sample[sdk.TemplateVersion](),
+		"GET workspaces/" + ws.ID.String() + "/external-agent/main/credentials": sample[sdk.ExternalAgentCredentials](),
+	}
+	args := strings.Fields(path)
+	if p, ok := printed[path]; ok {
+		answers["GET "+p.path] = p.answer
+		args = append(args, strings.Fields(p.args)...)
+	} else if path == "external-workspaces agent-instructions" {
+		args = append(args, "lab")
+	}
+	r := run(t, "", "", append([]string{"--url", newAPI(t, answers).url, "--token", "t", "-o", "json"}, args...)...)
+	var got any
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.fault != nil {
+		t.Fatalf("coder %s: %v, %v: %s", path, err, r.fault, r.out)
+	}
+	if list, ok := got.([]any); ok && len(list) > 0 {
+		return list[0]
+	}
+	return got
+}
+
+// hasField reports whether the path leads from an object to a field.
+func hasField(of any, path []string) bool {
+	for _, name := range path {
+		object, ok := of.(map[string]any)
+		if !ok {
+			return false
+		}
+		if of, ok = object[name]; !ok {
+			return false
+		}
+	}
+	return true
 }

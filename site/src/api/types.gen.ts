@@ -1652,6 +1652,12 @@ export interface Region {
   wildcard_hostname: string;
 }
 
+// WorkspaceProxyReport is what other servers of this API tell of a proxy's health.
+export interface WorkspaceProxyReport {
+  errors: string[];
+  warnings: string[];
+}
+
 // ProxyStatus is the state of a region proxy.
 export type ProxyStatus = "ok" | "unreachable" | "unregistered";
 
@@ -1659,6 +1665,7 @@ export type ProxyStatus = "ok" | "unreachable" | "unregistered";
 export interface WorkspaceProxyStatus {
   status: ProxyStatus;
   checked_at: string;
+  report: WorkspaceProxyReport;
 }
 
 // WorkspaceProxy is a region proxy as owners see it.
@@ -2586,6 +2593,12 @@ export interface UpdateWebhookRequest {
   enabled?: boolean | null;
 }
 
+// ReplaceWebhookSecretRequest replaces a webhook's signing secret. Messages are also signed with the old one for
+// OverlapSeconds, a week at most; nil means a day.
+export interface ReplaceWebhookSecretRequest {
+  overlap_seconds?: number | null;
+}
+
 // WebhookDelivery is the delivery of an event to a webhook.
 export interface WebhookDelivery {
   id: number;
@@ -2593,12 +2606,6 @@ export interface WebhookDelivery {
   sequence: number;
   type: string;
   status: string; // pending, delivered or failed
-// ReplaceWebhookSecretRequest replaces a webhook's signing secret. Messages are also signed with the old one for
-// OverlapSeconds, a week at most; nil means a day.
-export interface ReplaceWebhookSecretRequest {
-  overlap_seconds?: number | null;
-}
-
   attempts: number;
   replay: boolean;
   response_status: number; // of the latest attempt; 0: no answer

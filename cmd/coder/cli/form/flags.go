@@ -19,6 +19,8 @@ type Flags struct {
 	file      string
 	// UseDefaults takes the default of each parameter that has one instead of asking.
 	UseDefaults bool
+	// AskEphemeral asks for parameters of this build only, too.
+	AskEphemeral bool
 }
 
 func (p *Flags) Add(cmd *cobra.Command) {
@@ -30,6 +32,10 @@ func (p *Flags) Add(cmd *cobra.Command) {
 		"parameter for this build only, as name=value; may be repeated")
 	f.StringArrayVar(&p.build, "build-option", nil, "older name of --ephemeral-parameter")
 	f.Lookup("build-option").Hidden = true
+	f.BoolVar(&p.AskEphemeral, "prompt-ephemeral-parameters", false,
+		"on a terminal, also ask for parameters for this build only")
+	f.BoolVar(&p.AskEphemeral, "build-options", false, "older name of --prompt-ephemeral-parameters")
+	f.Lookup("build-options").Hidden = true
 	f.StringVar(&p.file, "rich-parameter-file", "", "YAML or JSON file with a value per parameter")
 	f.BoolVar(&p.UseDefaults, "use-parameter-defaults", false,
 		"take the default of each parameter that has one instead of asking")
@@ -38,6 +44,7 @@ func (p *Flags) Add(cmd *cobra.Command) {
 	flags.SetEnv(f.Lookup("parameter"), "CODER_RICH_PARAMETER")
 	flags.SetEnv(f.Lookup("parameter-default"), "CODER_RICH_PARAMETER_DEFAULT")
 	flags.SetEnv(f.Lookup("ephemeral-parameter"), "CODER_EPHEMERAL_PARAMETER")
+	flags.SetEnv(f.Lookup("prompt-ephemeral-parameters"), "CODER_PROMPT_EPHEMERAL_PARAMETERS")
 	flags.SetEnv(f.Lookup("rich-parameter-file"), "CODER_RICH_PARAMETER_FILE")
 }
 
@@ -68,5 +75,6 @@ func (p *Flags) Given() (values, defaults map[string]string, err error) {
 }
 
 func (p *Flags) Empty() bool {
-	return len(p.values) == 0 && len(p.ephemeral) == 0 && len(p.build) == 0 && p.file == "" && len(p.defaults) == 0
+	return len(p.values) == 0 && len(p.ephemeral) == 0 && len(p.build) == 0 && p.file == "" &&
+		len(p.defaults) == 0 && !p.AskEphemeral
 }

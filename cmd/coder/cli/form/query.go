@@ -34,7 +34,10 @@ type Query struct {
 	Defaults map[string]string // given by the user, replacing the template's
 	Previous map[string]string // of the previous build; nil if there is none
 	Hidden   map[string]bool   // of the previous build, whose values only the workspace's owner may read
-	Always   bool              // also ask for parameters that have a value
+	// Always also asks for parameters that have a value: of the previous build, a preset or another workspace.
+	Always bool
+	// Ephemeral also asks for parameters for this build only.
+	Ephemeral bool
 	// UseDefaults does not ask for parameters with a default.
 	UseDefaults bool
 	// Ask asks a question. If nil, a parameter without a value is an error that names the flag.
@@ -128,16 +131,21 @@ func (q Query) one(def parameter) (decision, error) {
 		}
 		return decision{value: value, found: true}, def.check(value)
 	}
-	for _, given := range []map[string]string{q.Copied, q.Preset} {
-		if value, ok := given[def.Name]; ok {
-			return decision{value: value, found: true}, def.check(value)
-		}
+	given, offered := q.Copied[def.Name]
+	if !offered {
+		given, offered = q.Preset[def.Name]
+	}
+	if offered && !(q.Always && q.Ask != nil && !q.UseDefaults) {
+		return decision{value: given, found: true}, def.check(given)
 	}
 	if q.Hidden[def.Name] {
 		return decision{}, nil // the server keeps the value
 	}
-	if def.Ephemeral && !(def.Required && q.Previous == nil) {
-		return decision{}, nil
+	if def.Ephemeral {
+		if !(q.Ephemeral && q.Ask != nil) && !offered && !(def.Required && q.Previous == nil) {
+			return decision{}, nil
+		}
+		existed = false // what the previous build had does not stay
 	}
 	lost := existed && def.refused != "" // the previous value is no longer valid
 	if existed && !lost && !(q.Always && def.Mutable) {
@@ -149,6 +157,9 @@ func (q Query) one(def parameter) (decision, error) {
 	}
 	if existed && !lost {
 		initial, has = previous, true
+	}
+	if offered {
+		initial, has = given, true
 	}
 	if q.Ask != nil && !(q.UseDefaults && has && !lost) {
 		value, err := q.Ask(def.question(initial, has))

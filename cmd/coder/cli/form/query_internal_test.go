@@ -105,6 +105,42 @@ func TestResolveAsks(t *testing.T) {
 	if diff := cmp.Diff([]string{"cpu (between 1 and 8)=4"}, asked); diff != "" {
 		t.Errorf("always (-want +got):\n%s", diff)
 	}
+
+	// With Ephemeral it also asks for what the previous build had for itself alone, and never takes that again.
+	asked = nil
+	again := Query{
+		Form: fixed(testParams), Ask: ask, Ephemeral: true,
+		Previous: map[string]string{"region": "eu", "cpu": "4", "reset": "true"},
+	}
+	values, err = again.Resolve()
+	if diff := cmp.Diff([]string{"reset=false"}, asked); err != nil || diff != "" {
+		t.Errorf("ephemeral: %v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff(map[string]string{"reset": "false"}, valuesOf(values)); diff != "" {
+		t.Errorf("ephemeral (-want +got):\n%s", diff)
+	}
+	asked, again.Ask = nil, nil
+	if values, err := again.Resolve(); err != nil || len(values) > 0 {
+		t.Errorf("ephemeral without a terminal: %v, %v", values, err)
+	}
+
+	// A new workspace is asked about the values of its preset only with Always.
+	preset := Query{Form: fixed(testParams), Ask: ask, Preset: map[string]string{"region": "eu", "cpu": "4"}}
+	if _, err := preset.Resolve(); err != nil || len(asked) > 0 {
+		t.Errorf("preset: asked %q, %v", asked, err)
+	}
+	preset.Always = true
+	values, err = preset.Resolve()
+	if diff := cmp.Diff([]string{"region=eu", "cpu (between 1 and 8)=4"}, asked); err != nil || diff != "" {
+		t.Errorf("preset, always: %v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff(map[string]string{"region": "as", "cpu": "4"}, valuesOf(values)); diff != "" {
+		t.Errorf("preset, always (-want +got):\n%s", diff)
+	}
+	asked, preset.UseDefaults = nil, true
+	if _, err := preset.Resolve(); err != nil || len(asked) > 0 {
+		t.Errorf("preset, always, with its values: asked %q, %v", asked, err)
+	}
 	failing := errors.New("gone")
 	if _, err := (Query{Form: fixed(testParams), Ask: func(tty.Question) (string, error) { return "", failing }}).Resolve(); !errors.Is(err, failing) {
 		t.Errorf("got %v, want the question's error", err)

@@ -22,7 +22,11 @@ type statOptions struct {
 	format string
 	prefix string
 	path   string
+	chosen []string // of the measurements; none means all
 }
+
+// measurements are the columns of "coder stat", in their order.
+var measurements = []string{"container_cpu", "container_memory", "host_cpu", "host_memory", "home_disk"}
 
 // statCmd needs no server: metadata scripts run it.
 func statCmd(g *global.Flags) *cobra.Command {
@@ -40,6 +44,8 @@ in their metadata scripts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStat(cmd.Context(), g, opts) },
 	}
 	statFormat(cmd, &opts)
+	cmd.Flags().StringSliceVarP(&opts.chosen, "column", "c", nil,
+		"what to measure, of: "+strings.Join(measurements, ", ")+" (default all that can be measured)")
 	cmd.AddCommand(
 		statOne(g, "cpu", "Show CPU cores in use", &opts, statCPU, false),
 		statOne(g, "mem", "Show memory in use", &opts, statMemory, true),
@@ -157,32 +163,40 @@ func runStat(ctx context.Context, g *global.Flags, opts statOptions) error {
 	if err != nil {
 		home = "/"
 	}
-	all := []struct {
-		name    string
-		measure func() (usage.Amount, error)
-	}{
-		{"container cpu", func() (usage.Amount, error) { return m.ContainerCPU(ctx) }},
-		{"container memory", m.ContainerMemory},
-		{"host cpu", func() (usage.Amount, error) { return m.HostCPU(ctx) }},
-		{"host memory", m.HostMemory},
-		{"home disk", func() (usage.Amount, error) { return m.Disk(home) }},
+	all := map[string]func() (usage.Amount, error){
+		"container_cpu":    func() (usage.Amount, error) { return m.ContainerCPU(ctx) },
+		"container_memory": m.ContainerMemory,
+		"host_cpu":         func() (usage.Amount, error) { return m.HostCPU(ctx) },
+		"host_memory":      m.HostMemory,
+		"home_disk":        func() (usage.Amount, error) { return m.Disk(home) },
+	}
+	chosen := opts.chosen
+	if len(chosen) == 0 {
+		chosen = measurements
 	}
 	out := map[string]usage.Amount{}
 	table := tty.Table{Header: []string{"what", "used"}}
-	for _, item := range all {
-		amount, err := item.measure()
+	for _, name := range chosen {
+		key := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), " ", "_")
+		measure := all[key]
+		if measure == nil {
+			return fault.New(fault.Invalid, "unknown column %q", name).
+				WithDetail("The columns are %s.", strings.Join(measurements, ", "))
+		}
+		words := strings.ReplaceAll(key, "_", " ")
+		amount, err := measure()
 		if errors.Is(err, usage.ErrNoContainer) {
 			continue
 		}
 		if err != nil {
-			return fault.New(fault.Unavailable, "cannot measure %s here: %w", item.name, err)
+			return fault.New(fault.Unavailable, "cannot measure %s here: %w", words, err)
 		}
 		text, err := statText(amount, "")
 		if err != nil {
 			return err
 		}
-		out[strings.ReplaceAll(item.name, " ", "_")] = amount
-		table.Add(item.name, text)
+		out[key] = amount
+		table.Add(words, text)
 	}
 	switch opts.format {
 	case "json":

@@ -150,7 +150,7 @@ func startParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, ws
 	known, hidden := form.Previous(previous)
 	req.RichParameterValues, err = form.Query{
 		Form: form.Of(ctx, client, version, ws.OwnerID), Values: values, Defaults: defaults, Previous: known,
-		Hidden: hidden, Always: opts.always, UseDefaults: opts.params.UseDefaults,
+		Hidden: hidden, Always: opts.always, UseDefaults: opts.params.UseDefaults, Ephemeral: opts.params.AskEphemeral,
 		Ask: form.Asker(ctx, g.Streams(), opts.yes),
 	}.Resolve()
 	return exit.Try(err, "%s %s --parameter name=value", cmd.CommandPath(), shell.Word(ws.FullName()))

@@ -28,7 +28,7 @@ type createOptions struct {
 	stopAfter                 time.Duration
 	startAt                   string
 	updates                   string
-	noWait, yes, wait         bool
+	noWait, yes, wait, always bool
 	params                    form.Flags
 	tags                      []string
 	org                       organization.Flag
@@ -67,6 +67,8 @@ apply, and a parameter without a default is an error.`,
 		"use new versions at each start: always or never")
 	f.BoolVar(&opts.noWait, "no-wait", false, "return without waiting for the build")
 	f.BoolVar(&opts.wait, "wait", false, "wait until the agents are ready, even without a terminal")
+	f.BoolVar(&opts.always, "always-prompt", false,
+		"on a terminal, also ask for parameters with a value of the preset or of another workspace")
 	flags.SetEnv(f.Lookup("template"), "CODER_TEMPLATE_NAME")
 	flags.SetEnv(f.Lookup("template-version"), "CODER_TEMPLATE_VERSION")
 	flags.SetEnv(f.Lookup("preset"), "CODER_PRESET_NAME")
@@ -280,7 +282,10 @@ func createParameters(g *global.Flags, cmd *cobra.Command, client *sdk.Client, n
 		owner = user.ID
 	}
 	ask := form.Asker(ctx, g.Streams(), opts.yes)
-	q := form.Query{Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults, UseDefaults: opts.params.UseDefaults, Ask: ask}
+	q := form.Query{
+		Form: form.Of(ctx, client, version, owner), Values: values, Copied: map[string]string{}, Defaults: defaults,
+		UseDefaults: opts.params.UseDefaults, Always: opts.always, Ephemeral: opts.params.AskEphemeral, Ask: ask,
+	}
 	if opts.copyFrom != "" {
 		from, _, err := target.Find(ctx, client, opts.copyFrom)
 		if err != nil {

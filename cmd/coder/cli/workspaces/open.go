@@ -145,12 +145,14 @@ func folderOf(agent sdk.WorkspaceAgent, folder string) (string, error) {
 
 func openAppCmd(g *global.Flags) *cobra.Command {
 	var printOnly bool
+	var region string
 	cmd := &cobra.Command{
 		Use:   "app WORKSPACE [APP]",
 		Short: "Open an app of a workspace in the browser",
 		Long:  `Open an app of a workspace in the browser. Without APP it prints the names of the workspace's apps.`,
 		Example: `  coder open app dev
-  coder open app dev code-server`,
+  coder open app dev code-server
+  coder open app dev code-server --region sydney`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, ws, agent, err := findAgent(cmd.Context(), g, args[0])
@@ -160,7 +162,7 @@ func openAppCmd(g *global.Flags) *cobra.Command {
 			if len(args) == 1 {
 				return printApps(g, ws, agent)
 			}
-			address, err := appAddress(cmd.Context(), client, ws, agent, args[1])
+			address, err := appAddress(cmd.Context(), client, ws, agent, args[1], region)
 			if err != nil {
 				return err
 			}
@@ -168,7 +170,44 @@ func openAppCmd(g *global.Flags) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "print the address instead of opening it")
+	cmd.Flags().StringVar(&region, "region", primaryRegion,
+		"region at which to open the app, one of coder wsproxy ls; primary is the server")
 	return cmd
+}
+
+// primaryRegion is the name of the servers' own region.
+const primaryRegion = "primary"
+
+// appHosts are where a region serves apps: by path below base, and at a host of each app. host is a pattern with one
+// "*", or "".
+type appHosts struct {
+	base *url.URL
+	host string
+}
+
+// appHostsOf returns where the apps of the named region are.
+func appHostsOf(ctx context.Context, client *sdk.Client, name string) (appHosts, error) {
+	if name == primaryRegion {
+		host, err := client.ApplicationsHost(ctx)
+		return appHosts{client.URL(), host.Host}, err
+	}
+	all, err := client.Regions(ctx)
+	if err != nil {
+		return appHosts{}, err
+	}
+	names := make([]string, len(all.Regions))
+	for i, r := range all.Regions {
+		if names[i] = r.Name; r.Name != name {
+			continue
+		}
+		base, err := url.Parse(r.PathAppURL)
+		if err != nil || !slices.Contains([]string{"http", "https"}, base.Scheme) || base.Host == "" {
+			return appHosts{}, fault.New(fault.Unavailable, "the region %q serves no apps", name)
+		}
+		return appHosts{base, r.WildcardHostname}, nil
+	}
+	return appHosts{}, exit.Try(fault.New(fault.NotFound, "there is no region %q", name),
+		"The regions are %s.", strings.Join(names, ", "))
 }
 
 // findAgent returns a workspace and the agent that its name means.
@@ -208,7 +247,7 @@ func printApps(g *global.Flags, ws sdk.Workspace, agent sdk.WorkspaceAgent) erro
 
 // appAddress returns where an app opens in a browser.
 func appAddress(
-	ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, slug string,
+	ctx context.Context, client *sdk.Client, ws sdk.Workspace, agent sdk.WorkspaceAgent, slug, region string,
 ) (string, error) {
 	at := slices.IndexFunc(agent.Apps, func(app sdk.WorkspaceApp) bool { return app.Slug == slug })
 	if at < 0 {
@@ -228,20 +267,23 @@ func appAddress(
 		terminal := base.JoinPath("terminal")
 		terminal.RawQuery = url.Values{"command": {app.Command}}.Encode()
 		return terminal.String(), nil
-	case !app.Subdomain:
+	case !app.Subdomain && region == primaryRegion:
 		return base.JoinPath("apps", app.Slug).String() + "/", nil
 	}
-	host, err := client.ApplicationsHost(ctx)
+	hosts, err := appHostsOf(ctx, client, region)
 	if err != nil {
 		return "", err
 	}
-	if host.Host == "" {
+	if !app.Subdomain {
+		return hosts.base.JoinPath("@"+ws.OwnerName, ws.Name+"."+agent.Name, "apps", app.Slug).String() + "/", nil
+	}
+	if hosts.host == "" {
 		return "", exit.Try(fault.New(fault.Unavailable,
 			"the app %q needs a host name of its own, and the server has none for apps", slug),
 			"Ask the server's operator to set --wildcard-access-url.")
 	}
-	own := url.URL{Scheme: client.URL().Scheme, Host: strings.Replace(host.Host, "*", app.SubdomainName, 1), Path: "/"}
-	if port := client.URL().Port(); port != "" && own.Port() == "" {
+	own := url.URL{Scheme: hosts.base.Scheme, Host: strings.Replace(hosts.host, "*", app.SubdomainName, 1), Path: "/"}
+	if port := hosts.base.Port(); port != "" && own.Port() == "" {
 		own.Host += ":" + port
 	}
 	return own.String(), nil
