@@ -117,6 +117,8 @@ type Options struct {
 	StateDir string
 	// SlowDatabase is how long a round trip to the database may take before the health report warns. 0 means
 	// health.DefaultSlowDatabase.
+	// ReleaseMirror has the slim programs that this one was built without. Nil: there is none.
+	ReleaseMirror *url.URL
 	SlowDatabase time.Duration
 	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
 	Executors []job.Executor

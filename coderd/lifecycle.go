@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,6 +69,10 @@ func (s *Server) Start(ctx context.Context) error {
 	s.running.Go(func() {
 		s.reencrypt(ctx)
 	})
+	if missing := s.binaries.Missing(); len(missing) > 0 && s.opts.ReleaseMirror == nil {
+		s.log.Info("this build has no programs for some systems: build with SLIM=all, or set --release-mirror-url",
+			"what", strings.Join(missing, " "))
+	}
 	s.running.Go(func() {
 		if err := s.binaries.Prepare(ctx); err != nil && ctx.Err() == nil {
 			s.log.Error("cannot unpack binaries for workspaces", "err", err)

