@@ -30,6 +30,7 @@ var routes = []string{
 	"/templates/:template/workspace",
 	"/templates/:template/versions/:version",
 	"/templates/:template/versions/:version/edit",
+	"/templates/:organization/:template/workspace",
 	"/provisioners",
 	"/users",
 	"/organizations",

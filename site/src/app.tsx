@@ -158,6 +158,9 @@ function Pages() {
           <Route path="/templates/:template/versions/:version/edit">
             {(p) => <EditVersion template={p.template} version={p.version} />}
           </Route>
+          <Route path="/templates/:organization/:template/workspace">
+            {(p) => <Create organization={p.organization} template={p.template} />}
+          </Route>
           <Route path="/templates/:template/:tab?">{(p) => <TemplatePage name={p.template} tab={p.tab} />}</Route>
           <Route path="/provisioners" component={Provisioners} />
           <Route path="/users" component={Users} />

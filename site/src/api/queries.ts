@@ -165,12 +165,12 @@ export const queries = {
 
   templates: (sort: t.TemplateOrder | "" = "") =>
     ask(["templates", "list", sort], "templates", { query: { sort: sort || undefined } }),
-  // The template with a reference in an address: its name in the default organization, or its id.
-  template: (ref: string) =>
+  // The template with a reference in an address: its id, or its name in an organization, by default the default one.
+  template: (ref: string, organization = standard) =>
     isID(ref)
       ? ask(["templates", "one", ref], "templates/{template}", { template: ref })
-      : ask(["templates", "one", ref], "organizations/{organization}/templates/{templatename}", {
-          organization: standard,
+      : ask(["templates", "one", ref, organization], "organizations/{organization}/templates/{templatename}", {
+          organization,
           templatename: ref,
         }),
   versionByName: (template: string, name: string) =>

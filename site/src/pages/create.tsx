@@ -26,9 +26,9 @@ import { suggestedName } from "~/lib/open-link";
 import { pathOf, paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
 
-export default function Create({ template: name }: { template: string }) {
+export default function Create({ template: name, organization }: { template: string; organization?: string }) {
   useTitle("New workspace");
-  const template = useQuery(queries.template(name));
+  const template = useQuery(queries.template(name, organization));
   if (gone(template.error))
     return (
       <Empty page title="Template not found" action={<LinkButton href={paths.templates}>All templates</LinkButton>} />
