@@ -111,14 +111,18 @@ type Options struct {
 	// STUNAddress is the UDP address that answers STUN. Empty: mesh.DefaultSTUNAddress, or any free port if that is
 	// taken. "off": none.
 	STUNAddress string
+	// RelayOnly keeps all participants of the mesh from direct paths: every packet travels through a relay.
+	RelayOnly bool
+	// BrowserOnly lets users reach workspaces through pages and apps only, and none of their own programs.
+	BrowserOnly bool
 	// CacheDir keeps what can be made again: unpacked binaries.
 	CacheDir string
+	// ReleaseMirror has the slim programs that this one was built without. Nil: there is none.
+	ReleaseMirror *url.URL
 	// StateDir keeps the journals of the built-in provisioners.
 	StateDir string
 	// SlowDatabase is how long a round trip to the database may take before the health report warns. 0 means
 	// health.DefaultSlowDatabase.
-	// ReleaseMirror has the slim programs that this one was built without. Nil: there is none.
-	ReleaseMirror *url.URL
 	SlowDatabase time.Duration
 	// Executors run the jobs of the built-in provisioners, one each. None: only external provisioners.
 	Executors []job.Executor
@@ -281,7 +285,7 @@ func New(ctx context.Context, opts Options) (_ *Server, err error) {
 		return nil, err
 	}
 	s.SSHGateway, s.WireGuard = s.newSSHGateway(g.hostKeys, g.signer), s.newWireGuard(g.hostKeys, g.signer)
-	s.Mesh.Bind(meshAgents{s.Agents}, s.Jobs, meshRegions{s.Regions})
+	s.Mesh.Bind(meshAgents{s.reachable()}, s.Jobs, meshRegions{s.Regions})
 	s.newWatchers(g)
 	sessions := httpapi.NewSessions(opts.Logger, s.Users.Session)
 	s.followRevocations(sessions)

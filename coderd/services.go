@@ -81,6 +81,7 @@ func (s *Server) newAccounts(g *ground) {
 	if opts.SetupCode == "" {
 		opts.SetupCode = users.SetupCode(g.signer.Derive("setup code"))
 	}
+	opts.Presentation.BrowserOnly = opts.BrowserOnly
 	s.Users = users.New(users.Options{
 		DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: g.signer, AccessURL: opts.AccessURL,
 		Notifications:          g.told,
@@ -130,7 +131,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 	s.Mesh, err = mesh.New(mesh.Options{
 		Logger: opts.Logger, ID: g.id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Signer: g.signer,
 		Organization: g.organization, ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress,
-		LocalURL: localURL(opts.HTTP),
+		RelayOnly: opts.RelayOnly, LocalURL: localURL(opts.HTTP),
 	})
 	if err != nil {
 		return err
@@ -177,6 +178,7 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 		Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: g.told,
 		HostKeys: agentKeys{g.hostKeys, s.SSHCA}, Identity: s.Identity,
+		RelayOnly:      opts.RelayOnly,
 		HostnameSuffix: opts.Presentation.SSHConfig().HostnameSuffix,
 	})
 	s.Templates = templates.New(templates.Options{
@@ -197,11 +199,11 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.AccessURL); err != nil {
 		return err
 	}
-	s.Apps = apps.New(apps.Options{
-		DB: opts.DB, Logger: opts.Logger, Signer: g.signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 	if opts.ReleaseMirror != nil {
 		s.binaries.UseMirror(slim.Mirror{URL: opts.ReleaseMirror, Logger: opts.Logger, Key: releasekey.PEM()})
 	}
+	s.Apps = apps.New(apps.Options{
+		DB: opts.DB, Logger: opts.Logger, Signer: g.signer, AccessURL: opts.AccessURL, WildcardHost: opts.WildcardHost,
 		NoPaths: opts.NoPathApps, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh, Connections: s.Connections,
 		Regions: s.Regions,
 	})

@@ -13,7 +13,7 @@ import (
 func (s *Server) newSSHGateway(keys *hostkeys.Keys, signer *signed.Signer) *sshgateway.Gateway {
 	return sshgateway.New(sshgateway.Options{
 		Logger: s.log, HostKey: keys.Gateway(), Address: s.opts.SSHAccess, MaxKeyLifetime: s.opts.MaxSSHKeyLifetime,
-		Keys: s.SSHKeys, Certificates: s.SSHCA, Accounts: s.Users, Agents: s.Agents, Mesh: s.Mesh,
+		Keys: s.SSHKeys, Certificates: s.SSHCA, Accounts: s.Users, Agents: s.reachable(), Mesh: s.Mesh,
 		Connections: s.Connections, Workspaces: s.wakes(), Regions: s.Regions, RegionKey: keys.Region, Signer: signer,
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coderd"
+	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
@@ -55,6 +57,40 @@ func TestSharingIsSwitchedOff(t *testing.T) {
 		share, port,
 		{as: "bob", method: "GET", path: "workspaces/{ws}", status: 200},
 	})
+}
+
+// TestBrowserOnly: users' programs are not introduced to agents, nor let in by the gateways, and pages are. Strangers learn
+// no more than elsewhere.
+func TestBrowserOnly(t *testing.T) {
+	t.Parallel()
+	for _, only := range []bool{true, false} {
+		s := coderdtest.New(t, func(o *coderd.Options) { o.BrowserOnly = only })
+		_, agent := s.Running("ann", "dev", s.Template("process", nil).ID)
+		want := map[string]fault.Code{"ann": "", "bob": fault.NotFound}
+		if only {
+			want["ann"] = fault.Forbidden
+		}
+		for name, code := range want {
+			actor, err := s.Users.Actor(t.Context(), s.User(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := coderd.Reachable(s.Server).MayConnect(t.Context(), actor, agent); fault.CodeOf(err) != code {
+				t.Errorf("browser only %t: %s's program got %v, want %q", only, name, err, code)
+			}
+			page := fault.Code("")
+			if name == "bob" {
+				page = fault.NotFound
+			}
+			if err := s.Agents.MayConnect(t.Context(), actor, agent); fault.CodeOf(err) != page {
+				t.Errorf("browser only %t: %s's page got %v, want %q", only, name, err, page)
+			}
+		}
+		got, err := s.As("ann").Entitlements(t.Context())
+		if err != nil || got.Features["browser_only"].Enabled != only {
+			t.Errorf("browser only %t: %+v, %v", only, got.Features["browser_only"], err)
+		}
+	}
 }
 
 // TestSharingDuringTheSwitch: whatever owners share while sharing is switched off, nothing is shared afterwards.

@@ -46,7 +46,7 @@ func (s *Server) devicesChanged(ctx context.Context, user uuid.UUID) {
 // newWireGuard makes the gateway for such devices.
 func (s *Server) newWireGuard(keys *hostkeys.Keys, signer *signed.Signer) *wggateway.Gateway {
 	opts := wggateway.Options{
-		Logger: s.log, PrivateKey: keys.WireGuard(), Devices: s.Devices, Accounts: s.Users, Agents: s.Agents,
+		Logger: s.log, PrivateKey: keys.WireGuard(), Devices: s.Devices, Accounts: s.Users, Agents: s.reachable(),
 		Mesh: s.Mesh, Connections: s.Connections,
 		Regions: s.Regions, RegionKey: keys.WireGuardAt, Signer: signer,
 	}

@@ -14,10 +14,12 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/mesh"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/provisioners"
+	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/regions"
 	"github.com/codermesh/codermesh/v2/coderd/secrets"
 	"github.com/codermesh/codermesh/v2/coderd/users"
 	"github.com/codermesh/codermesh/v2/coderd/workspaces"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -25,8 +27,27 @@ import (
 // The types here fit services to the interfaces that others declare, where the two have words of their own for a thing.
 // Everything else fits as it is.
 
+// reachableAgents are the agents as users' own programs reach them, through the mesh and the gateways.
+type reachableAgents struct {
+	*agents.Service
+	browserOnly bool
+}
+
+func (s *Server) reachable() reachableAgents { return reachableAgents{s.Agents, s.opts.BrowserOnly} }
+
+// MayConnect is like that of agents. It refuses those who may connect if the deployment lets users in through the
+// browser only: others learn no more than elsewhere.
+func (a reachableAgents) MayConnect(ctx context.Context, actor rbac.Actor, agent uuid.UUID) error {
+	err := a.Service.MayConnect(ctx, actor, agent)
+	if err == nil && a.browserOnly {
+		return fault.New(fault.Forbidden,
+			"This deployment lets users reach workspaces in the browser only. Open the workspace in the dashboard.")
+	}
+	return err
+}
+
 // meshAgents are the agents as the mesh knows them.
-type meshAgents struct{ *agents.Service }
+type meshAgents struct{ reachableAgents }
 
 func (a meshAgents) AuthenticateAgent(ctx context.Context, token secret.Token) (mesh.Agent, error) {
 	agent, err := a.Service.AuthenticateAgent(ctx, token)

@@ -143,6 +143,14 @@ func (opts *serverOptions) checkBounds() {
 		opts.settings.Check(fault.New(fault.Invalid, "--api-keys-retention must be at least %s, or 0 to keep all",
 			retention.MinKeys))
 	}
+	for flag, address := range map[string]string{
+		"--ssh-address": opts.sshAddress, "--wireguard-address": opts.wireGuard.Address,
+	} {
+		if opts.presentation.browserOnly && address != "" {
+			opts.settings.Check(fault.New(fault.Invalid, "--browser-only and %s cannot be combined", flag).
+				WithDetail("The gateway would refuse all of its users."))
+		}
+	}
 	opts.settings.Check(opts.lifetimes.Check())
 	opts.settings.Check(opts.wireGuard.checkLifetime())
 	if longest := time.Duration(opts.maxSSHKey); longest != 0 && longest < sshkeys.MinLifetime {

@@ -28,6 +28,9 @@ var serverKeys = map[string]settings.Key{
 	"wireguard-dns-forward":    {Path: "networking.wireguard.dnsForward"},
 	"max-device-lifetime":      {Path: "networking.wireguard.maxDeviceLifetime"},
 
+	"block-direct-connections": {Path: "networking.derp.blockDirect"},
+	"browser-only":             {Path: "networking.browserOnly"},
+
 	"api-rate-limit": {Path: "networking.http.apiRateLimit"},
 
 	"http-address":             {Path: "networking.http.httpAddress"},

@@ -132,7 +132,9 @@ func (s *Service) getConnection(w http.ResponseWriter, r *http.Request) error {
 	if err := s.MayConnect(r.Context(), httpapi.ActorFrom(r.Context()), a.ID); err != nil {
 		return err
 	}
-	connection := sdk.AgentConnection{HostnameSuffix: s.opts.HostnameSuffix}
+	connection := sdk.AgentConnection{
+		HostnameSuffix: s.opts.HostnameSuffix, DisableDirectConnections: s.opts.RelayOnly,
+	}
 	agent, err := s.opts.DB.GetAgent(r.Context(), a.ID)
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)

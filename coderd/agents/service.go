@@ -45,6 +45,8 @@ type Options struct {
 	Logger *slog.Logger
 	// AccessURL is the server's public URL, as agents' sessions see it.
 	AccessURL string
+	// RelayOnly says that the mesh has no direct paths.
+	RelayOnly bool
 	// HostnameSuffix is the suffix of names in ssh configurations. "" means none.
 	HostnameSuffix string
 	// Ports returns the addresses at which browsers reach ports of agents. Nil means that there are none.

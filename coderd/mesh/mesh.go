@@ -69,6 +69,8 @@ type Options struct {
 	// STUNAddress is the UDP address that answers STUN. If empty, it is DefaultSTUNAddress, or any free port if that
 	// one is taken. "off" disables STUN.
 	STUNAddress string
+	// RelayOnly keeps all participants from direct paths.
+	RelayOnly bool
 	// LocalURL is the URL at which this process reaches its own plain HTTP listener. If nil, the relay opens a listener
 	// on loopback for this process.
 	LocalURL *url.URL
@@ -251,7 +253,9 @@ func (s *Service) relayMap() tailnet.RelayMap {
 	own := tailnet.RelayRegion{ID: tailnet.ServerRegion, Code: "server", Name: "This server", STUNPort: s.stunPort}
 	s.regions.Lock()
 	defer s.regions.Unlock()
-	return tailnet.RelayMap{Regions: append([]tailnet.RelayRegion{own}, s.regions.list...)}
+	return tailnet.RelayMap{
+		Regions: append([]tailnet.RelayRegion{own}, s.regions.list...), RelayOnly: s.opts.RelayOnly,
+	}
 }
 
 // RelayMap returns the relay map that participants receive.

@@ -17,7 +17,7 @@ var features = map[string]bool{
 	"advanced_template_scheduling": true,
 	"appearance":                   true,
 	"audit_log":                    true,
-	"browser_only":                 false,
+	"browser_only":                 false, // unless the operator says so
 	"connection_log":               true,
 	"control_shared_ports":         true,
 	"custom_roles":                 true,
@@ -61,7 +61,7 @@ func (s *Service) entitlements(w http.ResponseWriter, _ *http.Request) error {
 	all := sdk.Map[sdk.Feature]{}
 	for name, exists := range features {
 		all[name] = sdk.Feature{Entitlement: sdk.NotEntitled}
-		if exists {
+		if exists || name == "browser_only" && s.presentation.BrowserOnly {
 			all[name] = sdk.Feature{Entitlement: sdk.Entitled, Enabled: true}
 		}
 	}

@@ -28,6 +28,8 @@ type Presentation struct {
 	HostnamePrefix, HostnameSuffix string
 	// SSHOptions are options for those hosts.
 	SSHOptions map[string]string
+	// BrowserOnly says that users reach workspaces through pages and apps only.
+	BrowserOnly bool
 }
 
 const (

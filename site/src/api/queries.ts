@@ -107,14 +107,15 @@ export const queries = {
       { workspace: w.id, workspaceagent: agent },
     ),
   deploymentConfig: () => ask(["deployment-config"], "deployment/config"),
+  entitlements: () => ask(["entitlements"], "entitlements"),
   sshConfig: () => ask(["sshconfig"], "deployment/ssh"),
   appsHost: () => ask(["appshost"], "applications/host"),
 
-  audit: (search: string, page: number) =>
   userStatusCounts: () =>
     ask(["user-status-counts"], "insights/user-status-counts", {
       query: { timezone: Intl.DateTimeFormat().resolvedOptions().timeZone },
     }),
+  audit: (search: string, page: number) =>
     ask(["audit", search, page], "audit", { query: { q: search, limit: logPageSize, offset: page * logPageSize } }),
   connectionLog: (search: string, page: number) =>
     ask(["connectionlog", search, page], "connectionlog", {

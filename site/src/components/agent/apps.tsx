@@ -16,12 +16,15 @@ import { derived, editorLink, jetbrainsLink, sshHost, zedLink } from "~/lib/edit
 import { appLink, opens, plainText, wantsToken, withToken } from "~/lib/links";
 import { paths } from "~/lib/path";
 import { useRegion } from "~/lib/region";
+import { useBrowserOnly } from "./connect";
 
 export function Apps({ workspace, agent, enabled }: { workspace: Workspace; agent: WorkspaceAgent; enabled: boolean }) {
   const host = useQuery(queries.appsHost()).data?.host ?? "";
   const [error, setError] = useState<unknown>();
   const open = (make: (token: string) => string) => openWithToken(make).catch(setError);
-  const shows = (name: WorkspaceAgent["display_apps"][number]) => agent.display_apps.includes(name);
+  const browserOnly = useBrowserOnly();
+  const shows = (name: WorkspaceAgent["display_apps"][number]) =>
+    agent.display_apps.includes(name) && (name === "web_terminal" || !browserOnly);
   const look = cx(buttonClass(), !enabled && "pointer-events-none opacity-50");
   const groups = new Map<string, WorkspaceApp[]>();
   for (const app of agent.apps.filter((a) => !a.hidden))

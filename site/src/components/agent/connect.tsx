@@ -7,11 +7,15 @@ import type { Workspace, WorkspaceAgent } from "~/api/types";
 import { CopyLine } from "~/components/ui/copy";
 import { cx } from "~/components/ui/cx";
 import { DocsLink } from "~/components/ui/docs-link";
+import { Note } from "~/components/ui/note";
 import { useMe } from "~/components/ui/user";
 import { installCommand, systemOf, systems } from "~/lib/downloads";
 import { sshHost } from "~/lib/editors";
 import { paths } from "~/lib/path";
 import { sh } from "~/lib/shell";
+
+// useBrowserOnly reports whether users' own programs do not reach workspaces.
+export const useBrowserOnly = () => useQuery(queries.entitlements()).data?.features["browser_only"]?.enabled ?? false;
 
 export function Connect({ workspace, agent }: { workspace: Workspace; agent: WorkspaceAgent }) {
   const ssh = useQuery(queries.sshConfig()).data;
@@ -20,6 +24,13 @@ export function Connect({ workspace, agent }: { workspace: Workspace; agent: Wor
   const short = several ? `${workspace.name}.${agent.name}` : workspace.name;
   const name = mine ? short : `${workspace.owner_name}/${short}`;
   const [system, choose] = useState(systemOf(navigator.userAgent) ?? "linux");
+  if (useBrowserOnly())
+    return (
+      <Note tone="accent" title="Workspaces of this deployment are reached in the browser only">
+        Its operator has switched off command lines, editors and SSH clients. Use the terminal, the apps and the shared
+        ports.
+      </Note>
+    );
   return (
     <div className="grid gap-3 @2xl:grid-cols-2">
       <div role="group" aria-label="System of this computer" className="flex gap-1 lg:col-span-2">
