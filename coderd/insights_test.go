@@ -148,6 +148,9 @@ func TestUserStatusCounts(t *testing.T) {
 		return out
 	}
 	// The clock of the report is the server's: what follows is dated so that midnight may pass at any time.
+	for _, name := range []string{"ann", "bob", "tom"} {
+		s.User(name)
+	}
 	s.Exec(`UPDATE user_statuses SET since = now() - interval '10 days'`)
 	s.Exec(`UPDATE user_statuses SET since = now() - interval '100 days' WHERE user_id = $1`, s.User("ann"))
 	users := count("")["active"]
