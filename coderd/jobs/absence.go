@@ -14,6 +14,10 @@ import (
 // that move to another server take less.
 const absentBeats = 4
 
+// returnTime is how long an external daemon that a server could not hear before, because the server was not there or had
+// no database, has to connect again before its job says that it is offline. Daemons try at least every 15 seconds.
+const returnTime = 20 * time.Second
+
 // absenceStage is the stage of the log in which the server reports that the provisioner went, and came back.
 const absenceStage = "Provisioner"
 
@@ -27,8 +31,8 @@ func (s *Service) absenceRemedy(builtIn bool) string {
 	if builtIn {
 		return fmt.Sprintf("It belongs to a server that does not answer. The job fails after %s unless that server comes back.", min(s.opts.BuiltInGrace, s.patience()))
 	}
-	return fmt.Sprintf("The job fails after %s unless the provisioner comes back. Cancel the job to end it now.",
-		s.patience())
+	return fmt.Sprintf("The job goes on there if only its network has failed, and fails after %s unless the "+
+		"provisioner comes back. If its machine is gone for good, cancel the job to end it now.", s.patience())
 }
 
 // lost is how long a server's daemons count as online without its heartbeat.
@@ -43,6 +47,9 @@ func (s *Service) beaten(began time.Time) {
 	defer s.mu.Unlock()
 	if began.Sub(s.beat) > s.lost() {
 		s.steady = began
+	}
+	if began.Sub(s.beat) > max(returnTime, s.lost()) {
+		s.there = began
 	}
 	s.beat = began
 }
@@ -65,6 +72,9 @@ func (s *Service) lookForAbsences(ctx context.Context) error {
 		return fmt.Errorf("list jobs of offline provisioners: %w", err)
 	}
 	for _, row := range rows {
+		if row.LastSeenAt != nil && !row.BuiltIn && !row.Online && s.mayReturn(*row.LastSeenAt) {
+			continue
+		}
 		if row.Online == (row.ProvisionerJob.AbsentSince != nil) && row.LastSeenAt != nil {
 			if err := s.noteAbsence(ctx, row); err != nil {
 				return err
@@ -75,6 +85,19 @@ func (s *Service) lookForAbsences(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// thereFor returns for how long this server has been there to hear external daemons, but for short gaps.
+func (s *Service) thereFor() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.there)
+}
+
+// mayReturn reports whether a daemon that was last seen at a time may be about to connect again.
+func (s *Service) mayReturn(seen time.Time) bool {
+	there := s.thereFor()
+	return there < returnTime && time.Since(seen) > there
 }
 
 func (s *Service) noteAbsence(ctx context.Context, row dbsqlc.ListAbsencesRow) error {
@@ -117,9 +140,10 @@ func (s *Service) expectEnd(job dbsqlc.ProvisionerJob, since time.Time) {
 	s.recount.Poke()
 }
 
-// remaining returns how much longer the lease of a daemon that is offline holds.
+// remaining returns how much longer the lease of a daemon that is offline holds. What it has done while no server was
+// there to hear it is in its journal: only the time in which this server could have heard it counts.
 func (s *Service) remaining(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUnseenRow) time.Duration {
-	unseen, patience := seconds(row.UnseenSeconds), s.patience()
+	unseen, patience := min(seconds(row.UnseenSeconds), s.thereFor()), s.patience()
 	if row.BuiltIn && row.Silent {
 		patience, unseen = min(patience, s.opts.BuiltInGrace), min(unseen, s.steadyFor())
 	}
@@ -151,8 +175,8 @@ func (s *Service) outcome(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUn
 	}
 }
 
-// cancelAbsent ends a job at once that is to be canceled and whose daemon is offline, in the caller's transaction,
-// which has locked the job. It reports whether it did. What the daemon may still run has no lease any more: it stops
+// cancelAbsent ends a job at once that is to be canceled and whose daemon is known to be offline, in the caller's
+// transaction, which has locked the job. It reports whether it did. What the daemon may still run has no lease any more: it stops
 // when the daemon reaches a server, and after the grace period otherwise.
 func (s *Service) cancelAbsent(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) (bool, error) {
 	if job.WorkerID == nil {
@@ -167,6 +191,9 @@ func (s *Service) cancelAbsent(ctx context.Context, q *dbsqlc.Queries, job dbsql
 	}
 	if row.Online || seconds(row.UnseenSeconds) < s.absentAfter() {
 		return false, nil
+	}
+	if !row.BuiltIn && row.LastSeenAt != nil && s.mayReturn(*row.LastSeenAt) {
+		return false, nil // it learns of the cancel when it connects
 	}
 	job.Status = statusCanceling
 	return true, s.end(ctx, q, job, s.outcome(job, row))

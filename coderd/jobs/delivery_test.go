@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 	"github.com/codermesh/codermesh/v2/provisionerd"
@@ -115,7 +116,7 @@ func TestServersAwayForLongerThanGrace(t *testing.T) {
 	w.stopServer()
 	close(gate)
 	testwait.For(w.T, "the provisioner stops the other job", ended)
-	w.opts.Grace = time.Hour // the provisioner may be slow to come back
+	w.opts.Grace = time.Hour // from now on: a busy machine may let the provisioner come back late
 	w.startServer()
 	w.await(short, "succeeded")
 	if row := w.await(long, "failed"); !strings.Contains(row.Error, "away for longer than 500ms") {
@@ -126,6 +127,57 @@ func TestServersAwayForLongerThanGrace(t *testing.T) {
 			t.Errorf("recorded (-want +got):\n%s", diff)
 		}
 	}
+}
+
+// TestAbsentServersAreNoAbsentProvisioner checks that the time in which no server was there does not count as an
+// external provisioner's absence: nothing says that it is offline before it could connect again, and its job, which may
+// have ended well meanwhile, is not given up.
+func TestAbsentServersAreNoAbsentProvisioner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *jobs.Options) { d.Heartbeat, d.Grace = time.Hour, 100*time.Hour })
+	run, canceled := w.begin(t, "external", false), w.begin(t, "canceled", false)
+	w.stopServer()
+	for _, ends := range []running{run, canceled} {
+		for range ends.raw.messages { // until the stream ends
+		}
+	}
+	w.Exec("UPDATE provisioner_daemons SET online = false, last_seen_at = now() - interval '150 hours'")
+	w.startServer()
+	look := func() {
+		t.Helper()
+		if err := w.service.LookForAbsences(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testwait.Until(t, "the leases are settled", func() error { return testwait.Unless(w.service.Due() == 0, "some are due") })
+		if row := w.row(run.id); row.Status != "running" {
+			t.Fatalf("the job is %s: %s", row.Status, row.Error)
+		}
+	}
+	w.service.HearFor(0)
+	look()
+	if lines := w.told(run.id); len(lines) > 0 || w.reason(run.id) != "" {
+		t.Errorf("the provisioner had no time to return, and the log says %q, the job %q", lines, w.reason(run.id))
+	}
+	// Nothing is known of the provisioner: it interrupts the job when it is back, and reports how that ended.
+	if err := w.service.Cancel(t.Context(), canceled.id, audit.Entry{Kind: audit.ProvisionerJob}); err != nil {
+		t.Fatal(err)
+	}
+	if row := w.row(canceled.id); row.Status != "canceling" {
+		t.Errorf("the canceled job is %s: %s", row.Status, row.Error)
+	}
+	next[*provisionerpb.ServerMessage_Cancel](w.raw(t, canceled.as, canceled.lease()))
+
+	w.service.HearFor(time.Minute)
+	look()
+	w.absent(run)
+
+	back := w.raw(t, run.as, run.lease())
+	if acks := next[*provisionerpb.ServerMessage_Welcome](back).Welcome.GetAcks(); len(acks) != 1 {
+		t.Fatalf("the welcome acknowledges %v", acks)
+	}
+	back.seq = 1
+	back.event(run.offer, &provisionerpb.Event{Event: &provisionerpb.Event_Result{Result: succeeded("s2")}})
+	w.await(run.id, "succeeded")
 }
 
 func TestKilledDaemonDeliversWhatIsLeft(t *testing.T) {

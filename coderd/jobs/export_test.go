@@ -1,6 +1,11 @@
 package jobs
 
-import "github.com/google/uuid"
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // Unapplied returns how many messages of a connected daemon the server has read and not begun to apply.
 func (s *Service) Unapplied(daemon uuid.UUID) int {
@@ -14,3 +19,16 @@ func (s *Service) Unapplied(daemon uuid.UUID) int {
 	defer x.in.mu.Unlock()
 	return len(x.in.messages)
 }
+
+// HearFor lets the service have been there to hear its daemons for d.
+func (s *Service) HearFor(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.there = time.Now().Add(-d)
+}
+
+// LookForAbsences does what a heartbeat does after it was stored.
+func (s *Service) LookForAbsences(ctx context.Context) error { return s.lookForAbsences(ctx) }
+
+// Due returns how many leases without a stream are about to be settled.
+func (s *Service) Due() int { return len(s.due()) }

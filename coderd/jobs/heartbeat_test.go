@@ -30,10 +30,12 @@ func (w *world) awaitOffline(daemon uuid.UUID) {
 	})
 }
 
-// offlineFor waits until a daemon's row says that it is offline, and lets it have been so for d.
+// offlineFor waits until a daemon's row says that it is offline, and lets it have been so for d, while this server was
+// there to hear it.
 func (w *world) offlineFor(daemon uuid.UUID, d time.Duration) {
 	w.T.Helper()
 	w.awaitOffline(daemon)
+	w.service.HearFor(d)
 	w.Exec("UPDATE provisioner_daemons SET last_seen_at = now() - $2::interval WHERE id = $1", daemon, d)
 }
 
@@ -99,6 +101,7 @@ func TestLeaseOfAnotherServer(t *testing.T) {
 	w.Exec("INSERT INTO servers (id, beat_at) VALUES ($1, now() - interval '1 hour')", lost)
 	w.Exec("INSERT INTO provisioner_daemons (id, organization_id, name, online, server_id, last_seen_at) VALUES ($1, $2, 'lost', true, $3, now() - interval '2 hours')", daemon, w.Org, lost)
 	orphan := w.insert(map[string]string{"pool": "lost"})
+	w.service.HearFor(time.Hour)
 	w.Exec("UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $2, epoch = 1 WHERE id = $1", orphan, daemon)
 
 	living := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "living"})

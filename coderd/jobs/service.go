@@ -135,6 +135,7 @@ type Service struct {
 	held      string                 // why no waiting job can be given out now, "" if they can
 	beat      time.Time              // when the last heartbeat that was stored began
 	steady    time.Time              // since when heartbeats have been stored without a gap
+	there     time.Time              // since when they have been stored without a gap of returnTime
 	closed    bool
 }
 
