@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,8 @@ import (
 const (
 	// answerFresh is how long a server's answer about a visitor is used: a page asks for a hundred files at once.
 	answerFresh = 15 * time.Second
-	// renewEvery is how often the servers are asked whether a visit may go on. One that they refuse ends at once; while
-	// no server answers, it goes on until its visa expires.
+	// renewEvery is the default of Options.RenewEvery. A visit that the servers refuse ends at once; while no server
+	// answers, it goes on until its visa expires.
 	renewEvery = 15 * time.Second
 	// keepVisit is how long a visit without requests is renewed: connections to the app stay open for the next one.
 	keepVisit = 45 * time.Second
@@ -53,9 +54,10 @@ type apps struct {
 	log     *slog.Logger
 	server  *sdk.Client
 	answers *memo.Cache[question, VisitResponse]
-	devices *deviceHouse    // nil without a WireGuard gateway
-	life    context.Context // ends with the proxy
-	working sync.WaitGroup  // a goroutine per visit
+	renews  func(context.Context, VisitRequest) (VisitResponse, error) // ask, or a test's
+	devices *deviceHouse                                               // nil without a WireGuard gateway
+	life    context.Context                                            // ends with the proxy
+	working sync.WaitGroup                                             // a goroutine per visit
 
 	joining sync.Mutex // one at a time makes the client
 	mu      sync.Mutex // guards the fields below
@@ -99,6 +101,7 @@ func newApps(ctx context.Context, opts Options, log *slog.Logger) *apps {
 		answers: memo.New[question, VisitResponse](memo.Options{Fresh: answerFresh, Timeout: askTimeout,
 			Max: maxAnswers}),
 	}
+	a.renews = a.ask
 	if opts.WireGuard != nil {
 		a.devices = newDeviceHouse(a)
 	}
@@ -289,7 +292,7 @@ func (a *apps) recheck() {
 // keep renews a visit until it ends: the servers refuse it, its visa expires, or it has no requests for a while.
 func (a *apps) keep(v *visit) {
 	defer a.drop(v)
-	ticker := time.NewTicker(renewEvery)
+	ticker := time.NewTicker(cmp.Or(a.opts.RenewEvery, renewEvery))
 	defer ticker.Stop()
 	for {
 		select {
@@ -304,7 +307,7 @@ func (a *apps) keep(v *visit) {
 		a.mu.Unlock()
 		req := v.renew()
 		req.Visit, req.Addr, req.UserAgent = renewal, v.from.addr, v.from.userAgent
-		resp, err := a.ask(v.ctx, req)
+		resp, err := a.renews(v.ctx, req)
 		switch code := fault.CodeOf(err); {
 		case v.ctx.Err() != nil:
 			return
@@ -316,7 +319,7 @@ func (a *apps) keep(v *visit) {
 			v.end(fault.New(fault.Unavailable, "The servers do not confirm your access to this %s.", v.what))
 			return
 		case err != nil:
-			a.log.Warn("visit not renewed, trying again", "agent", v.agent, "err", err)
+			a.log.Warn("visit not renewed, trying again", "what", v.what, "agent", v.agent, "err", err)
 			v.in.Add(req.In)
 			v.out.Add(req.Out)
 			continue
@@ -409,6 +412,5 @@ func (a *apps) introduce(ctx context.Context, client *meshclient.Client, agent u
 	}
 	a.log.Debug("agent not introduced", "agent", agent, "err", err)
 	return fault.New(fault.Unavailable, "The workspace's agent cannot be reached from this region.").
-		WithDetail("It is not connected, or older than the server: restart the workspace, or open the app from the " +
-			"dashboard.")
+		WithDetail("Open it from the dashboard, which also says how the agent is.")
 }

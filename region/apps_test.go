@@ -4,10 +4,13 @@ package region_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -15,6 +18,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,8 +47,10 @@ type world struct {
 	proxy            *url.URL
 	addr             string // where the proxy listens
 	ended            chan error
-	way              *way         // of the proxy to the server; nil if it is a direct one
-	ssh              net.Listener // of the proxy's SSH gateway; nil if it has none
+	log              *slog.Logger  // the proxy's; nil: the server's
+	renewEvery       time.Duration // of the proxy; 0: its default
+	way              *way          // of the proxy to the server; nil if it is a direct one
+	ssh              net.Listener  // of the proxy's SSH gateway; nil if it has none
 	wireGuard        *region.WireGuard
 	loaded           chan struct{} // after each comparison of its devices
 	stop             func()        // ends the proxy
@@ -155,7 +161,7 @@ func (w *world) serveProxy(token secret.Token, l net.Listener, at *url.URL, wild
 	go func() {
 		err := region.Run(ctx, region.Options{
 			SSH: w.ssh, SSHAccess: sshAccess, WireGuard: w.wireGuard,
-			Logger: w.Log, Server: server, Token: token, URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
+			Logger: cmp.Or(w.log, w.Log), RenewEvery: w.renewEvery, Server: server, Token: token, URL: at, Listener: l, Apps: true, WildcardHost: wildcard, Synced: func() { synced <- struct{}{} },
 			Proxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 		})
 		ended <- err
@@ -392,11 +398,13 @@ func TestVisitsEndWithRights(t *testing.T) {
 	}
 }
 
-// TestVisitsOutliveServers cuts a region off from the servers, for longer than a minute. What is open at the region goes on, until the servers
-// are there again and refuse it.
+// TestVisitsOutliveServers cuts a region off from the servers, while it asks many times in vain whether what is open may
+// go on. It goes on, until the servers are there again and refuse it. How long it would go on, TestVisitsWithoutServers
+// checks.
 func TestVisitsOutliveServers(t *testing.T) {
 	t.Parallel()
-	w := &world{Server: coderdtest.Start(t), t: t}
+	asked := &askedInVain{times: map[string]int{}}
+	w := &world{Server: coderdtest.Start(t), t: t, log: slog.New(asked), renewEvery: 20 * time.Millisecond}
 	w.way = newWay(t, w.URL.Host)
 	w.build(wildcard)
 	ann := w.browser("ann")
@@ -414,22 +422,62 @@ func TestVisitsOutliveServers(t *testing.T) {
 	use("before")
 	w.way.cut()
 	for n := range 10 {
-		time.Sleep(8 * time.Second)
+		asked.again(t)
 		use(fmt.Sprint("cut ", n))
 	}
 	// With the servers, their word counts again.
 	if _, err := w.As("olga").SuspendUser(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}
+	asked.again(t)
 	use("suspended")
 	w.way.open()
-	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(testwait.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.ReadByte(); err == nil || isTimeout(err) {
 		t.Errorf("the app of a suspended user has not ended: %v", err)
 	}
 	w.closed(terminal)
+}
+
+// askedInVain is a log that counts how often visits of each kind were not renewed.
+type askedInVain struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (a *askedInVain) Enabled(context.Context, slog.Level) bool { return true }
+func (a *askedInVain) WithAttrs([]slog.Attr) slog.Handler       { return a }
+func (a *askedInVain) WithGroup(string) slog.Handler            { return a }
+
+func (a *askedInVain) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "visit not renewed, trying again" {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.Attrs(func(attr slog.Attr) bool {
+		if attr.Key == "what" {
+			a.times[attr.Value.String()]++
+		}
+		return true
+	})
+	return nil
+}
+
+// again waits until an app and a terminal were not renewed once more.
+func (a *askedInVain) again(t *testing.T) {
+	t.Helper()
+	a.mu.Lock()
+	before := maps.Clone(a.times)
+	a.mu.Unlock()
+	testwait.Until(t, "what is open is not renewed", func() error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		more := a.times["app"] > before["app"] && a.times["terminal"] > before["terminal"]
+		return testwait.Unless(more, "in vain: %v, before: %v", a.times, before)
+	})
 }
 
 func isTimeout(err error) bool {

@@ -71,6 +71,8 @@ type Options struct {
 	WireGuard *WireGuard
 	// Metrics is where the proxy's metrics are registered. Nil means nowhere.
 	Metrics prometheus.Registerer
+	// RenewEvery is how often the servers are asked whether what visitors have open may go on. 0 means 15 seconds.
+	RenewEvery time.Duration
 	// Synced is called whenever the relay knows all keys of a new connection. Nil means it is not.
 	Synced func()
 }
