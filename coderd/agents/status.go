@@ -54,8 +54,8 @@ func health(a shown, scripts []dbsqlc.WorkspaceAgentScript, accessURL string, co
 		remedy = "Stop one of them."
 	case problemDisconnected:
 		reason = "agent has lost connection"
-		remedy = "It reconnects on its own if its machine runs and can reach " + accessURL +
-			". If it does not, restart the workspace."
+		remedy = "If only its network has failed, what runs there goes on, and it reconnects on its own. Check that its " +
+			"machine runs and can reach " + accessURL + " before you restart the workspace, which ends what runs there."
 	case problemScripts:
 		reason = failedScripts(scripts)
 		remedy = "Read the startup log, correct the script or its parameters in the template, and restart the " +

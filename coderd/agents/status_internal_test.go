@@ -40,7 +40,7 @@ func TestHealth(t *testing.T) {
 		{name: "never connected", problem: problemTimeout,
 			reason: "agent has not connected within 120 s, and its start script has reported nothing", remedy: "Check that the image has curl"},
 		{name: "reported", problem: problemStartup, startup: "install curl in this workspace", reason: "install curl in this workspace"},
-		{name: "gone", problem: problemDisconnected, reason: "agent has lost connection", remedy: "It reconnects on its own"},
+		{name: "gone", problem: problemDisconnected, reason: "agent has lost connection", remedy: "If only its network has failed, what runs there goes on"},
 		{name: "contested", contested: true,
 			reason: "two agents use this token: a second process, for example in a copy of the workspace, tries to connect and is refused", remedy: "Stop one of them."},
 		{name: "off", problem: problemOff, reason: "agent is not running", remedy: "Restart the workspace."},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
 )
@@ -46,7 +47,10 @@ func lockFile(name string) (*os.File, error) {
 		return nil, fmt.Errorf("lock run folder: %w", err)
 	}
 	if err := tryLock(file); err != nil {
-		err = errors.Join(err, file.Close())
+		held := errors.Is(err, syscall.EWOULDBLOCK) // a disk may also be unable to lock
+		if err = errors.Join(err, file.Close()); !held {
+			return nil, fmt.Errorf("lock run folder: %w", err)
+		}
 		return nil, fault.New(fault.Conflict, "another server or provisioner uses the folder %s: %w",
 			filepath.Dir(name), err).
 			WithDetail("Stop it, or give this one its own configuration folder with --global-config.")
