@@ -23,6 +23,8 @@ const (
 	queueLook = time.Second
 	// awayLimit is how long a server may be unreachable before the follower gives up. Builds survive that long.
 	awayLimit = 10 * time.Minute
+	// openAfter is longer than any attempt to open a stream takes: one that lasts longer was open.
+	openAfter = time.Minute
 	// cancelTimeout bounds the request that cancels a job after an interrupt.
 	cancelTimeout = 10 * time.Second
 )
@@ -70,7 +72,11 @@ func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.Pro
 	var last int64
 	var lost time.Time // when the server became unreachable; zero while it answers
 	for {
+		began := time.Now()
 		err := w.showLogs(ctx, j, p, &last, &lost)
+		if err == nil || time.Since(began) > openAfter {
+			lost = time.Time{} // the server has answered since, however little the job wrote
+		}
 		var job sdk.ProvisionerJob
 		if err == nil {
 			job, err = j.Get(ctx)
@@ -89,7 +95,8 @@ func (w Follower) watchJob(ctx context.Context, j Job, p *tty.Progress) (sdk.Pro
 				lost = time.Now()
 			}
 			if time.Since(lost) > awayLimit {
-				return job, err
+				return job, fault.New(fault.Unavailable, "the server was unreachable for more than %s: %w", awayLimit,
+					err).WithDetail("What it was to do may go on meanwhile: look once the server answers.")
 			}
 			away := "the server"
 			if fault.As(err).Reason == fault.DatabaseUnreachable {
