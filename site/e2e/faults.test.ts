@@ -1,13 +1,13 @@
 // What a person at the dashboard sees while a part of the deployment fails, and afterwards. Two servers of this file's
 // own: base has the database, second has the provisioner, and each reaches the other through a load balancer, which can
-// cut their links.
+// cut their links. The builds of some templates run on rack, an external provisioner.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { Balancer } from "./balancer";
 import { axe, fits, open, shows, types, withBrowser } from "./browser";
-import { api, run, Server, until } from "./server";
+import { api, Provisioner, run, Server, until } from "./server";
 import { isHeld, pushHeld, pushProcess, signUp } from "./setup";
 
 withBrowser();
@@ -15,8 +15,11 @@ let base: Server;
 let second: Server;
 let roads: Balancer[]; // to base and to second, for the other one
 let token: string;
-let go: string; // a file: builds of the template "held" wait until it exists
+let go: string; // a file: builds of the templates "held" and "racked" wait until it exists
+let later: string; // the same for "late", whose builds run on rack, as those of "racked"
+let rack: Provisioner;
 
+const psk = "of-the-provisioner-of-its-own";
 const elsewhere = { expect: /to another host/ }; // a server's access URL is not the page's address
 
 // The version of the programs, and a later one that is as long.
@@ -53,7 +56,12 @@ beforeAll(async () => {
   second = await Server.make();
   roads = [await Balancer.start([base.place.port]), await Balancer.start([second.place.port])];
   go = join(base.place.dir, "go");
-  base.extra = { CODER_PROVISIONER_DAEMONS: "0", CODER_REPLICA_URL: roads[0]!.url };
+  later = join(base.place.dir, "later");
+  base.extra = {
+    CODER_PROVISIONER_DAEMONS: "0",
+    CODER_PROVISIONER_DAEMON_PSK: psk,
+    CODER_REPLICA_URL: roads[0]!.url,
+  };
   await base.start();
   token = await signUp(base);
   mkdirSync(join(second.place.dir, "home-admin"), { recursive: true });
@@ -63,6 +71,7 @@ beforeAll(async () => {
     CODER_REPLICA_URL: roads[1]!.url,
     CODER_PROVISIONER_DAEMONS: "1",
     CODER_SHUTDOWN_DEADLINE: "10m",
+    CODER_PROVISIONER_DAEMON_PSK: psk,
     CODER_PROVISIONER_ISOLATION: "none",
   };
   await second.start();
@@ -70,6 +79,11 @@ beforeAll(async () => {
   await pushProcess(base.place);
   await run(base.place, ["create", "stays", "-t", "process", "-y"]);
   await pushHeld(base.place, go);
+  const tags = ["where=rack"];
+  const args = ["--tag", tags[0]!, "--concurrency", "2"];
+  rack = await Provisioner.start(base.place, "rack", psk, join(base.place.dir, "rack"), args);
+  await pushHeld(base.place, go, "racked", tags);
+  await pushHeld(base.place, later, "late", tags);
 });
 // A test that failed leaves no other deployment to the next one.
 afterEach(async () => {
@@ -80,6 +94,7 @@ afterEach(async () => {
   await linked();
 });
 afterAll(async () => {
+  await rack?.stop("SIGKILL");
   await second?.cleanup();
   await base?.cleanup();
   for (const road of roads ?? []) road.close();
@@ -183,15 +198,9 @@ it(
     await row.waitFor({ state: "detached" });
     await status(owner).getByText("Running").waitFor();
     await stopped;
-    await there
-      .getByText(/Cannot reach the server/)
-      .first()
-      .waitFor();
+    await there.getByText(outage).first().waitFor();
     await second.start();
-    await there
-      .getByText(/Cannot reach the server/)
-      .first()
-      .waitFor({ state: "detached" });
+    await there.getByText(outage).first().waitFor({ state: "detached" });
     await status(there).getByText("Running").waitFor();
     await linked();
     for (const s of seen) await s.unharmed();
@@ -237,6 +246,117 @@ it(
     await page.getByRole("button", { name: "Start orphan" }).click();
     await status(page).getByText("Running").waitFor({ timeout: 60_000 });
     for (const s of seen) await s.unharmed();
+  },
+  slow,
+);
+
+const outage = /Cannot reach the server/;
+
+// killed kills all servers, and returns when these pages say that they are gone.
+async function killed(pages: Page[]) {
+  await Promise.all([base.stop("SIGKILL"), second.stop("SIGKILL")]);
+  for (const page of pages) await page.getByText(outage).first().waitFor();
+}
+
+// whole expects that a page shows all lines of the log of a workspace's build, which has ended, and that each was
+// stored once.
+async function whole(page: Page, name: string) {
+  const { id } = (await workspace(name)).latest_build;
+  const lines = await api<{ output: string }[]>(base.place, token, "GET", `workspacebuilds/${id}/logs`);
+  for (const text of ["): is held", "terraform_data.made: Creation complete"])
+    expect(lines.filter((l) => l.output.includes(text)).length, text).toBe(1);
+  await page.locator('[data-log="ended"]').getByText(`${lines.length} lines`, { exact: true }).waitFor();
+}
+
+it(
+  "shows how the builds of an external provisioner ended and go on that outlived all servers",
+  async () => {
+    for (const file of [go, later]) rmSync(file, { force: true });
+    await isHeld(base.place, "ends", "racked");
+    await isHeld(base.place, "goes-on", "late");
+    const ends = (await open(base.place, token)).page;
+    const goesOn = (await open(base.place, token)).page;
+    const list = (await open(base.place, token)).page;
+    await ends.goto("/@ada/ends/builds/1");
+    await goesOn.goto("/@ada/goes-on");
+    for (const page of [ends, goesOn]) await page.getByRole("log").getByText("): is held").waitFor();
+    await list.goto("/workspaces");
+    const row = (name: string) => list.getByRole("listitem").filter({ hasText: name });
+    for (const name of ["ends", "goes-on"]) await row(name).getByText("Starting").first().waitFor();
+    const pages = [ends, goesOn, list];
+    const seen = pages.map(watch);
+    await killed(pages);
+    for (const page of [ends, goesOn]) {
+      await page.getByText("reconnecting…", { exact: true }).waitFor();
+      await status(page).getByText("Starting").waitFor();
+    }
+    const ended = rack.said('msg="job ended"');
+    writeFileSync(go, "");
+    await until("the build has ended", () => rack.said('msg="job ended"') > ended);
+
+    await base.start();
+    await second.start();
+    for (const page of pages) await page.getByText(outage).first().waitFor({ state: "detached" });
+    await status(ends).getByText("Running").waitFor({ timeout: 60_000 });
+    await row("ends").getByText("Running").first().waitFor();
+    await whole(ends, "ends");
+    await status(goesOn).getByText("Starting").waitFor();
+    await goesOn.getByText("live", { exact: true }).waitFor();
+    writeFileSync(later, "");
+    await status(goesOn).getByText("Running").waitFor({ timeout: 60_000 });
+    await row("goes-on").getByText("Running").first().waitFor();
+    await goesOn.getByRole("button", { name: "Show log" }).click();
+    await whole(goesOn, "goes-on");
+    for (const s of seen) await s.unharmed();
+  },
+  slow,
+);
+
+it(
+  "says why an external provisioner stopped a build while all servers were away for too long",
+  async () => {
+    // As after the ten minutes that are the default. Daemons hear from their server every five seconds.
+    for (const server of [base, second]) server.extra["CODER_PROVISIONER_GRACE"] = "15s";
+    try {
+      await base.stop();
+      const sessions = rack.said('msg="session with the server opened"');
+      await base.start();
+      await until("rack is back", () => rack.said('msg="session with the server opened"') > sessions);
+      await second.stop();
+      await second.start();
+      rmSync(later, { force: true });
+      await isHeld(base.place, "long", "late");
+      const page = (await open(base.place, token)).page;
+      const list = (await open(base.place, token)).page;
+      await page.goto("/@ada/long/builds/1");
+      await page.getByRole("log").getByText("): is held").waitFor();
+      await list.goto("/workspaces");
+      const row = list.getByRole("listitem").filter({ hasText: "long" });
+      await row.getByText("Starting").first().waitFor();
+      const seen = [page, list].map(watch);
+      const ended = rack.said('msg="job ended"');
+      await killed([page, list]);
+      await until("rack has stopped the build", () => rack.said('msg="job ended"') > ended);
+
+      await base.start();
+      await second.start();
+      await status(page).getByText("Failed").waitFor({ timeout: 60_000 });
+      await page
+        .getByText(
+          /The server was away for longer than 15s, so the provisioner stopped the job\. The state .* is kept\./,
+        )
+        .first()
+        .waitFor();
+      await row.getByText("Failed").first().waitFor();
+      await whole(page, "long");
+      await axe(page, "a build that its provisioner stopped");
+      writeFileSync(later, "");
+      await page.getByRole("button", { name: "Start long" }).click();
+      await status(page).getByText("Running").waitFor({ timeout: 60_000 });
+      for (const s of seen) await s.unharmed();
+    } finally {
+      for (const server of [base, second]) delete server.extra["CODER_PROVISIONER_GRACE"];
+    }
   },
   slow,
 );

@@ -188,17 +188,19 @@ export class Proxy {
 // Provisioner is one `coder provisionerd start`, with folders of its own in dir.
 export class Provisioner {
   private readonly process: ChildProcess;
+  private readonly file: string; // its log
 
-  private constructor(process: ChildProcess) {
+  private constructor(process: ChildProcess, file: string) {
     this.process = process;
+    this.file = file;
   }
 
   // start returns when the server has welcomed it. psk is the server's CODER_PROVISIONER_DAEMON_PSK.
-  static async start(place: Place, name: string, psk: string, dir: string): Promise<Provisioner> {
+  static async start(place: Place, name: string, psk: string, dir: string, args: string[] = []): Promise<Provisioner> {
     const log = join(place.dir, `provisioner-${name}.log`);
     const file = openSync(log, "a");
-    const args = ["provisionerd", "start", "--name", name, "--provisioner-isolation", "none"];
-    const child = spawn(coder, args, {
+    const all = ["provisionerd", "start", "--name", name, "--provisioner-isolation", "none", ...args];
+    const child = spawn(coder, all, {
       cwd: place.dir,
       env: {
         ...new Server(place).env(),
@@ -215,8 +217,11 @@ export class Provisioner {
       if (child.exitCode !== null) throw new Error(`the provisioner ended:\n${text}`);
       return text.includes("provisioner started");
     });
-    return new Provisioner(child);
+    return new Provisioner(child, log);
   }
+
+  // said returns how often its log has a text.
+  said = (text: string) => readFileSync(this.file, "utf8").split(text).length - 1;
 
   async stop(signal: NodeJS.Signals = "SIGTERM") {
     if (this.process.exitCode !== null || this.process.signalCode !== null) return;

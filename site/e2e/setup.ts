@@ -39,9 +39,9 @@ export async function pushProcess(place: Place) {
   await run(place, ["templates", "push", "process", "-d", `${place.dir}/process`, "-y"]);
 }
 
-// pushHeld makes the template "held", whose builds wait until a file exists.
-export async function pushHeld(place: Place, go: string) {
-  const dir = join(place.dir, "held");
+// pushHeld makes a template whose builds wait until a file exists. tags are those of its provisioner.
+export async function pushHeld(place: Place, go: string, name = "held", tags: string[] = []) {
+  const dir = join(place.dir, name);
   mkdirSync(dir);
   writeFileSync(
     join(dir, "main.tf"),
@@ -58,17 +58,18 @@ resource "terraform_data" "made" {
 resource "terraform_data" "held" {
   depends_on = [terraform_data.made]
   provisioner "local-exec" {
-    command = "echo is held; while [ ! -e ${go} ]; do sleep 0.1; done"
+    command = "echo is held; while [ ! -e ${go} ]; do sleep 0.1; done; echo is released"
   }
 }
 `,
   );
-  await run(place, ["templates", "push", "held", "-d", dir, "-y"]);
+  const tagged = tags.flatMap((tag) => ["--provisioner-tag", tag]);
+  await run(place, ["templates", "push", name, "-d", dir, "-y", ...tagged]);
 }
 
 // isHeld starts a build that waits for the file, and returns when it does.
-export async function isHeld(place: Place, name: string) {
-  await run(place, ["create", name, "-t", "held", "-y", "--no-wait"]);
+export async function isHeld(place: Place, name: string, template = "held") {
+  await run(place, ["create", name, "-t", template, "-y", "--no-wait"]);
   await until("the build is held", async () => (await run(place, ["logs", name])).includes("is held"));
 }
 

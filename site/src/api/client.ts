@@ -47,6 +47,18 @@ export function useLink(): Link {
   );
 }
 
+// whenServed calls back each time that the server serves again. It returns what ends that.
+export function whenServed(again: () => void): () => void {
+  let well = link.server === "ok";
+  const listener = () => {
+    const was = well;
+    well = link.server === "ok";
+    if (well && !was) again();
+  };
+  listeners.add(listener);
+  return () => void listeners.delete(listener);
+}
+
 // What begins the server's message if it ended the session for a reason that the user must know.
 const endedBecause = "The session has ended: ";
 

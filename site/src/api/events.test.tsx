@@ -2,6 +2,7 @@
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
 import { cleanup, render, screen } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { setLink } from "./client";
 import { useEvents } from "./events";
 
 // The event streams that were opened, in order.
@@ -71,6 +72,23 @@ it("shows what changed while the stream was down", async () => {
   await vi.waitFor(() => expect(streams).toHaveLength(2), 5000);
   streams[1]!.say("ready");
   await screen.findByText("connected");
+});
+
+it("opens the stream at once when the server serves again", async () => {
+  show();
+  await screen.findByText("connecting");
+  setLink({ server: "lost" });
+  vi.useFakeTimers();
+  try {
+    streams[0]!.onerror!();
+    expect(streams).toHaveLength(1);
+    setLink({ server: "ok" });
+    expect(streams).toHaveLength(2);
+    vi.runOnlyPendingTimers(); // what it waited for before
+    expect(streams).toHaveLength(2);
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 it("shows what a stream reports", async () => {

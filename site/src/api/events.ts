@@ -1,7 +1,7 @@
 // The event stream. Events name what changed and carry no content: queries on screen are refetched.
 import { useEffect } from "react";
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
-import { address, probe, retryDelay, setLink } from "./client";
+import { address, probe, retryDelay, setLink, whenServed } from "./client";
 import type { EventKind } from "./types";
 
 type Kind = Exclude<EventKind, "ready" | "reset">;
@@ -58,17 +58,22 @@ function follow(client: QueryClient): () => void {
     };
   };
 
-  // A tab that wakes up reconnects at once.
-  const wake = () => {
-    if (document.visibilityState === "hidden" || source?.readyState !== EventSource.CLOSED) return;
+  const reopen = () => {
+    if (source?.readyState !== EventSource.CLOSED) return;
     clearTimeout(timer);
     open();
   };
+  // A tab that wakes up reconnects at once.
+  const wake = () => {
+    if (document.visibilityState !== "hidden") reopen();
+  };
 
   open();
+  const ended = whenServed(reopen);
   document.addEventListener("visibilitychange", wake);
   window.addEventListener("online", wake);
   return () => {
+    ended();
     source?.close();
     clearTimeout(timer);
     clearTimeout(gathering);

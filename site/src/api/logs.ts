@@ -1,6 +1,6 @@
 // Growing logs: the existing lines first, then a websocket that resumes after the last line.
 import { useEffect, useRef, useState } from "react";
-import { address, get, retryDelay, socket } from "./client";
+import { address, get, retryDelay, socket, whenServed } from "./client";
 import type { AgentLog, JobLog } from "./types";
 
 export interface Followed<T> {
@@ -50,6 +50,7 @@ function useLog<T extends { id: number; output: string }>(
     const lines: T[] = [];
     let ws: WebSocket | undefined;
     let timer: ReturnType<typeof setTimeout> | undefined;
+    let retry: (() => void) | undefined; // what the timer is for
     let frame = 0;
     let tries = 0;
     const stop = new AbortController();
@@ -71,6 +72,16 @@ function useLog<T extends { id: number; output: string }>(
       frame = 0;
       show(state);
     };
+    const go = () => {
+      clearTimeout(timer);
+      const next = retry;
+      retry = undefined;
+      next?.();
+    };
+    const later = (next: () => void) => {
+      retry = next;
+      timer = setTimeout(go, retryDelay(tries++));
+    };
     const follow = () => {
       ws = socket(of.follow(id, last()));
       ws.onmessage = (event: MessageEvent<string>) => {
@@ -82,25 +93,28 @@ function useLog<T extends { id: number; output: string }>(
         if (stop.signal.aborted) return;
         if (event.code === 1000) return end("ended");
         end("lost");
-        timer = setTimeout(follow, retryDelay(tries++));
+        later(follow);
       };
     };
     const start = async () => {
+      const whole = finished.current; // one that ends while it is read has more lines
       try {
         const first = await of.read(id, last(), stop.signal);
         for (const line of first) lines.push(line);
-        if (finished.current) return end("ended");
+        if (whole) return end("ended");
         show("following");
         follow();
       } catch {
         if (stop.signal.aborted) return;
         show("lost");
-        timer = setTimeout(start, retryDelay(tries++));
+        later(() => void start());
       }
     };
     setLog({ lines: [], state: "loading" });
     void start();
+    const unheard = whenServed(go); // at once, however long the next try would have waited
     return () => {
+      unheard();
       stop.abort();
       ws?.close();
       clearTimeout(timer);
