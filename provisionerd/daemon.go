@@ -125,7 +125,7 @@ func New(opts Options) *Daemon {
 	return d
 }
 
-// Start claims the folder and starts the daemon, which recovers the journals of an earlier process and dials the server
+// Start locks the folder and starts the daemon, which recovers the journals of an earlier process and dials the server
 // until it answers. Start does not wait for either. Its error is a fault; Stop is then unnecessary.
 func (d *Daemon) Start() error {
 	d.mu.Lock()

@@ -24,7 +24,7 @@
 // ones; they end with a failed result that carries the last known state and names what that state may lack, because the
 // journal also holds each change that the job had begun.
 //
-// A daemon may also have a successor: another process with Options.Successor that claims the folder (ClaimFolder) when
+// A daemon may also have a successor: another process with Options.Successor that locks the folder (LockFolder) when
 // the daemon was killed, does the same, and ends when everything is delivered. A new daemon makes it leave.
 //
 // # Locks

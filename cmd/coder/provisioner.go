@@ -163,14 +163,14 @@ func runProvisioner(cmd *cobra.Command, opts provisionerOptions) (err error) {
 	}
 	opts.terraform.hide(cmd, configDir, "")
 	state := filepath.Join(configDir, "provisionerd", opts.name)
-	claim, err := provisionerd.ClaimFolder(ctx, state, isSuccessor())
+	lock, err := provisionerd.LockFolder(ctx, state, isSuccessor())
 	if err != nil && isSuccessor() {
 		return nil // a new daemon delivers
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, claim.Release()) }()
+	defer func() { err = errors.Join(err, lock.Release()) }()
 	instance, err := instanceOf(state)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ var floors = []struct {
 		import rehearse build terraform recover evaluate
 	`},
 	{"provisionerd/terraform/host", 4, `
-		env host_unix dirs program visible accounts isolation joblimits cgroup_linux notes claim jobfile
+		env host_unix dirs program visible accounts isolation joblimits cgroup_linux notes keepagents jobfile
 		gate request look gate_linux namespaces gate_unix rundir host grant jobfiles etc follow_linux left
 		spaces process confine worker slot limits defaultlimits follow
 	`},

@@ -20,7 +20,7 @@ import (
 // above what distributions, systemd and container engines assign. A container that maps few accounts uses the low ones.
 const (
 	jobAccounts     = 1_950_000_000
-	perExecutor     = 256 // accounts that one executor claims; each job gets another
+	perExecutor     = 256 // accounts that one executor takes; each job gets another
 	executorsMost   = 256
 	spaceAccounts   = 1_960_000_000
 	spaceAccountsTo = 2_140_000_000
@@ -30,7 +30,7 @@ const (
 	lowSpaceAccountsTo = 61_000
 )
 
-// accounts are the numbers that an executor's jobs run as, claimed on this host as long as the lock is held, and the
+// accounts are the numbers that an executor's jobs run as, taken on this host as long as the lock is held, and the
 // range of workspaces' accounts, which belong to their folders.
 type accounts struct {
 	dir            string // of the locks
@@ -46,11 +46,11 @@ type accounts struct {
 	unswept []int        // they left something that cannot be removed yet
 }
 
-// claimAccounts claims accounts that no other executor on this host uses. It needs root, and waits while another
+// takeAccounts takes accounts that no other executor on this host uses. It needs root, and waits while another
 // executor sweeps.
-func claimAccounts() (*accounts, error) { return claimAccountsIn(accountLocks()) }
+func takeAccounts() (*accounts, error) { return takeAccountsIn(accountLocks()) }
 
-func claimAccountsIn(dir string) (_ *accounts, err error) {
+func takeAccountsIn(dir string) (_ *accounts, err error) {
 	a := &accounts{first: jobAccounts, count: perExecutor, spaces: spaceAccounts, beyond: spaceAccountsTo,
 		taken: map[int]bool{}}
 	if !mapped(spaceAccountsTo) {
@@ -63,7 +63,7 @@ func claimAccountsIn(dir string) (_ *accounts, err error) {
 	}
 	a.dir = dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("claim accounts: %w", err)
+		return nil, fmt.Errorf("take accounts: %w", err)
 	}
 	if err := ownedByUs(dir); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func claimAccountsIn(dir string) (_ *accounts, err error) {
 	for n := range executorsMost {
 		lock, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(n)), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("claim accounts: %w", err)
+			return nil, fmt.Errorf("take accounts: %w", err)
 		}
 		if tryLock(lock) == nil {
 			a.lock = lock
@@ -84,13 +84,13 @@ func claimAccountsIn(dir string) (_ *accounts, err error) {
 			return a, nil
 		}
 		if err := lock.Close(); err != nil {
-			return nil, fmt.Errorf("claim accounts: %w", err)
+			return nil, fmt.Errorf("take accounts: %w", err)
 		}
 	}
 	return nil, errors.New("all accounts for jobs are in use on this host")
 }
 
-// lockAll waits for the lock of all accounts: its holder claims some, or holds the locks of free ones to sweep. Close
+// lockAll waits for the lock of all accounts: its holder takes some, or holds the locks of free ones to sweep. Close
 // the file.
 func lockAll(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "all"), os.O_RDWR|os.O_CREATE|noFollow, 0o600)
@@ -176,7 +176,7 @@ func (a *accounts) ours(uid int) bool {
 // hold many files. So it searches only if it must, or if an executor that may have left something has ended, or for the
 // first time since the machine started.
 func (a *accounts) sweepDead(self string, shared, must bool) (err error) {
-	all, err := lockAll(a.dir) // a claim would find the locks of all free accounts taken
+	all, err := lockAll(a.dir) // another executor would find the locks of all free accounts taken
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
-// TestClaimDuringSweep: an executor that starts while another sweeps the accounts that are free waits for them. On a host where each number was
+// TestTakeDuringSweep: an executor that starts while another sweeps the accounts that are free waits for them. On a host where each number was
 // used once, it would find all of them taken.
-func TestClaimDuringSweep(t *testing.T) {
+func TestTakeDuringSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	all, err := lockAll(dir)
@@ -33,19 +33,19 @@ func TestClaimDuringSweep(t *testing.T) {
 		}
 		held = append(held, lock)
 	}
-	type claim struct {
+	type result struct {
 		*accounts
 		err error
 	}
-	claimed := make(chan claim, 1)
+	taken := make(chan result, 1)
 	go func() {
-		a, err := claimAccountsIn(dir)
-		claimed <- claim{a, err}
+		a, err := takeAccountsIn(dir)
+		taken <- result{a, err}
 	}()
-	testwait.Until(t, "the claim waits", func() error {
+	testwait.Until(t, "the executor waits", func() error {
 		select {
-		case early := <-claimed:
-			t.Fatalf("the claim did not wait: %v", early.err)
+		case early := <-taken:
+			t.Fatalf("the executor did not wait: %v", early.err)
 		default:
 		}
 		return waitedFor(all)
@@ -55,13 +55,13 @@ func TestClaimDuringSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	one := testwait.For(t, "the claim", claimed)
+	one := testwait.For(t, "the accounts", taken)
 	if one.err != nil {
 		t.Fatal(one.err)
 	}
-	two, err := claimAccountsIn(dir)
+	two, err := takeAccountsIn(dir)
 	if err != nil || two.first == one.first {
-		t.Errorf("the second claim: %v, accounts from %d and %d", err, one.first, two.first)
+		t.Errorf("the second executor: %v, accounts from %d and %d", err, one.first, two.first)
 	}
 	for _, a := range []*accounts{one.accounts, two} {
 		if err := a.close(); err != nil {
@@ -97,9 +97,9 @@ func TestTemporaryFoldersAreSearchedOnce(t *testing.T) {
 		t.Skip("only root has accounts to give")
 	}
 	dir, temporary := t.TempDir(), t.TempDir()
-	claim := func() *accounts {
+	take := func() *accounts {
 		t.Helper()
-		a, err := claimAccountsIn(dir)
+		a, err := takeAccountsIn(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,8 +125,8 @@ func TestTemporaryFoldersAreSearchedOnce(t *testing.T) {
 		_, err := os.Lstat(file)
 		return err == nil
 	}
-	earlier := claim() // of a version that makes no marks, still alive
-	first := claim()
+	earlier := take() // of a version that makes no marks, still alive
+	first := take()
 	if leftOf(first, first, false, false) {
 		t.Error("the first executor since the machine started does not search")
 	}
@@ -145,7 +145,7 @@ func TestTemporaryFoldersAreSearchedOnce(t *testing.T) {
 	if leftOf(earlier, first, false, false) {
 		t.Error("an executor does not search although one that made no marks has ended")
 	}
-	sharing := claim()
+	sharing := take()
 	if err := sharing.sweepDead("", true, false); err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +155,8 @@ func TestTemporaryFoldersAreSearchedOnce(t *testing.T) {
 	if err := sharing.close(); err != nil {
 		t.Fatal(err)
 	}
-	if again := claim(); again.first != sharing.first || leftOf(again, again, true, false) {
-		t.Errorf("the accounts from %d were claimed again as those from %d, and not searched for", sharing.first, again.first)
+	if again := take(); again.first != sharing.first || leftOf(again, again, true, false) {
+		t.Errorf("the accounts from %d were taken again as those from %d, and not searched for", sharing.first, again.first)
 	} else if leftOf(again, again, true, false) {
 		t.Error("an executor whose jobs share the folders does not search for what a killed one with its accounts left")
 	}

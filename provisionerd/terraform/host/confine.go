@@ -71,11 +71,11 @@ func (h *Host) chooseIsolation(ctx context.Context, mirrors []string) (isolation
 	}
 	concern := func(err error) { i.concerns = append(i.concerns, err.Error()) }
 	if os.Geteuid() == 0 {
-		claimed, err := claimAccounts()
+		taken, err := takeAccounts()
 		if err != nil {
 			concern(err)
 		}
-		i.accounts = claimed
+		i.accounts = taken
 	}
 	bubblewrap, err := findBubblewrap()
 	if err == nil {

@@ -52,7 +52,7 @@ type Host struct {
 	unfollow   context.CancelFunc             // ends following the host's /etc; nil if nothing follows it
 }
 
-// New claims the folders of a host, and begins to look at it. Leave releases them. The errors are faults if the user
+// New takes the folders of a host, and begins to look at it. Leave releases them. The errors are faults if the user
 // can fix them: folders in use by another process, files for jobs that cannot be read. Nothing can run before SetUp.
 func New(opts Options) (*Host, error) {
 	if err := checkJobFiles(opts.Files); err != nil {
@@ -62,14 +62,14 @@ func New(opts Options) (*Host, error) {
 	if err := h.chooseDirs(); err != nil {
 		return nil, err
 	}
-	if err := h.claimRunDir(); err != nil {
+	if err := h.lockRunDir(); err != nil {
 		return nil, err
 	}
 	h.lookAtHost()
 	return h, nil
 }
 
-// Leave releases what the host has claimed. Call it once, after all slots have been closed.
+// Leave releases what the host has taken. Call it once, after all slots have been closed.
 func (h *Host) Leave() error {
 	if h.unfollow != nil {
 		h.unfollow()

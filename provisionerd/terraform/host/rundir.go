@@ -15,8 +15,8 @@ import (
 
 // An executor owns its run folder as long as it holds the lock of the file "lock" in it. A derived folder, whose name
 // chooseDirs made, is removed when the executor ends, unless it holds what Recover may need; what a killed executor
-// left is removed when another starts (sweep). Derived folders are claimed, removed and swept under one more lock of
-// this account, so that none is removed between its creation and its claim.
+// left is removed when another starts (sweep). Derived folders are locked, removed and swept under one more lock of
+// this account, so that none is removed between its creation and its lock.
 const (
 	runLock      = "lock"
 	leftDir      = "left"
@@ -53,9 +53,9 @@ func holdFolders(volatile string) (release func() error, err error) {
 	return file.Close, nil
 }
 
-// claimRunDir makes the run folder and takes its lock. Before it makes a derived one it removes what dead executors of
+// lockRunDir makes the run folder and takes its lock. Before it makes a derived one it removes what dead executors of
 // this account left.
-func (h *Host) claimRunDir() (err error) {
+func (h *Host) lockRunDir() (err error) {
 	if h.derived {
 		volatile := filepath.Dir(h.runDir)
 		release, err := holdFolders(volatile)

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	claimName = "owner"
+	lockName = "owner"
 	// successorMark precedes the process id of a successor in the file. Daemons of all versions read it.
 	successorMark = "heir "
 	// yieldTime bounds how long a daemon waits for the successor of a killed daemon to leave the mesh and exit.
 	yieldTime = 30 * time.Second
 )
 
-// Claim is one process's exclusive hold on a daemon's folder.
-type Claim struct{ file *os.File }
+// FolderLock is one process's exclusive hold on a daemon's folder.
+type FolderLock struct{ file *os.File }
 
-// ClaimFolder claims the folder of a daemon for this process, until Release or the end of the process. It asks the
+// LockFolder locks the folder of a daemon for this process, until Release or the end of the process. It asks the
 // successor of a killed daemon (Options.Successor) to leave, and waits until it has. It fails with a conflict if
 // another daemon holds the folder, or, for a successor, if any process does.
-func ClaimFolder(ctx context.Context, dir string, successor bool) (*Claim, error) {
+func LockFolder(ctx context.Context, dir string, successor bool) (*FolderLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be created: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, claimName), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "The provisioner's folder cannot be used: %w", err)
 	}
@@ -49,13 +49,13 @@ func ClaimFolder(ctx context.Context, dir string, successor bool) (*Claim, error
 		_, err = file.WriteAt([]byte(text), 0)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("claim folder: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("lock folder: %w", err), file.Close())
 	}
-	return &Claim{file}, nil
+	return &FolderLock{file}, nil
 }
 
-// Release gives up the claim.
-func (c *Claim) Release() error { return c.file.Close() }
+// Release gives up the lock.
+func (l *FolderLock) Release() error { return l.file.Close() }
 
 func waitForFolder(ctx context.Context, file *os.File, dir string, successor bool) error {
 	ctx, cancel := context.WithTimeout(ctx, yieldTime)

@@ -16,19 +16,19 @@ import (
 func TestFolderHasOneOwner(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "rack-2")
-	first, err := provisionerd.ClaimFolder(t.Context(), dir, false)
+	first, err := provisionerd.LockFolder(t.Context(), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, successor := range []bool{false, true} {
-		if _, err := provisionerd.ClaimFolder(t.Context(), dir, successor); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "with this name") {
-			t.Errorf("a second claim (successor: %v): got %v, want a conflict", successor, err)
+		if _, err := provisionerd.LockFolder(t.Context(), dir, successor); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "with this name") {
+			t.Errorf("a second lock (successor: %v): got %v, want a conflict", successor, err)
 		}
 	}
 	if err := first.Release(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := provisionerd.ClaimFolder(t.Context(), dir, true)
+	second, err := provisionerd.LockFolder(t.Context(), dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestSuccessorGivesWay(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- successor.Wait() }()
-	claim, err := provisionerd.ClaimFolder(t.Context(), dir, false)
+	lock, err := provisionerd.LockFolder(t.Context(), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer claim.Release()
+	defer lock.Release()
 	<-ended
 	if status, ok := successor.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
 		t.Errorf("the successor ended with %v, want SIGTERM", successor.ProcessState)
