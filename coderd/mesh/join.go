@@ -38,7 +38,7 @@ func (s *Service) coordinate(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		defer leave()
-		s.visitors.note(p, time.Now())
+		s.knownClients.note(p, time.Now())
 	}
 	if p.Kind == protocol.KindAgent {
 		leave, err := s.joins.enter(r.Context(), p.ID)

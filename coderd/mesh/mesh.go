@@ -162,7 +162,7 @@ type Service struct {
 
 	replicas      replicas
 	introductions introductions
-	visitors      visitors
+	knownClients  knownClients
 	crowd         crowd
 	joins         *joins
 	keep          time.Duration // keepAgent, except in tests
@@ -499,7 +499,7 @@ type Peer struct {
 func (s *Service) Peer(addr netip.Addr) (Peer, bool) {
 	p, ok := s.coord.Lookup(addr)
 	if !ok {
-		return s.visitors.peer(addr)
+		return s.knownClients.peer(addr)
 	}
 	return Peer{User: p.Subject, Addr: p.Addr, Server: p.Kind == protocol.KindServer}, ok
 }

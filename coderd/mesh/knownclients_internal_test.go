@@ -12,31 +12,31 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-func TestVisitors(t *testing.T) {
+func TestKnownClients(t *testing.T) {
 	t.Parallel()
-	var v visitors
+	var k knownClients
 	ada, eve := uuid.New(), uuid.New()
 	client := func(user uuid.UUID, from string) coordinator.Principal {
 		return coordinator.Principal{Kind: protocol.KindClient, ID: uuid.MustParse("11111111-1111-4111-8111-111111111111"), Subject: user, Addr: netip.MustParseAddr(from)}
 	}
 	addr := tailnet.Addr(client(ada, "192.0.2.1").ID)
 	begin := time.Now()
-	if _, ok := v.peer(addr); ok {
+	if _, ok := k.peer(addr); ok {
 		t.Error("a client that never joined is known")
 	}
-	v.note(client(ada, "192.0.2.1"), begin)
-	v.note(client(eve, "192.0.2.66"), begin.Add(time.Second))
-	if p, ok := v.peer(addr); !ok || p.User != ada || p.Addr.String() != "192.0.2.1" {
+	k.note(client(ada, "192.0.2.1"), begin)
+	k.note(client(eve, "192.0.2.66"), begin.Add(time.Second))
+	if p, ok := k.peer(addr); !ok || p.User != ada || p.Addr.String() != "192.0.2.1" {
 		t.Errorf("another user takes the client's place: %+v, %v", p, ok)
 	}
-	v.note(client(ada, "192.0.2.2"), begin.Add(2*time.Second))
-	if p, _ := v.peer(addr); p.Addr.String() != "192.0.2.2" {
+	k.note(client(ada, "192.0.2.2"), begin.Add(2*time.Second))
+	if p, _ := k.peer(addr); p.Addr.String() != "192.0.2.2" {
 		t.Errorf("the client moved: %+v", p)
 	}
 	other := client(eve, "192.0.2.66")
 	other.ID = uuid.New()
-	v.note(other, begin.Add(3*time.Second+visitorAge))
-	if p, ok := v.peer(addr); ok {
-		t.Errorf("still remembered after %s: %+v", visitorAge, p)
+	k.note(other, begin.Add(3*time.Second+knownClientAge))
+	if p, ok := k.peer(addr); ok {
+		t.Errorf("still remembered after %s: %+v", knownClientAge, p)
 	}
 }
