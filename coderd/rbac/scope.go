@@ -226,7 +226,7 @@ func (s Scope) permits(name string) bool {
 
 // somewhere reports whether the scope allows an action to some object of a kind.
 func (s Scope) somewhere(action Action, resource Resource) bool {
-	if !s.limited || isIdentity(action, resource) {
+	if !s.limited || findsOwner(action, resource) {
 		return true
 	}
 	return slices.ContainsFunc(neededFor(action, resource), s.permits) &&
@@ -238,7 +238,7 @@ func (s Scope) somewhere(action Action, resource Resource) bool {
 // ids.
 func (s Scope) covers(user uuid.UUID, action Action, object Object) bool {
 	switch {
-	case !s.limited, isIdentity(action, object.Resource) && (object.Resource != User || object.Owner == user):
+	case !s.limited, findsOwner(action, object.Resource) && (object.Resource != User || object.Owner == user):
 		return true
 	case !slices.ContainsFunc(neededFor(action, object.Resource), s.permits):
 		return false
@@ -271,9 +271,9 @@ func (s Scope) ids(resource Resource) (ids []uuid.UUID, limited bool) {
 	return ids, true
 }
 
-// isIdentity reports whether an action is part of finding out whose token it is. Reading users is restricted to the own
+// findsOwner reports whether an action is part of finding out whose token it is. Reading users is restricted to the own
 // account.
-func isIdentity(action Action, resource Resource) bool {
+func findsOwner(action Action, resource Resource) bool {
 	return action == Read && (resource == User || resource == Organization)
 }
 

@@ -35,7 +35,7 @@ func TestScopeOfEveryRow(t *testing.T) {
 				}
 			}
 			reading := mustScope(t, []string{"workspace:read"}, nil)
-			isRead := action == Read && kindOf(resource) == "workspace" && resource != Mesh || isIdentity(action, resource)
+			isRead := action == Read && kindOf(resource) == "workspace" && resource != Mesh || findsOwner(action, resource)
 			if got := reading.covers(me, action, Object{Resource: resource, Owner: me}); got != isRead {
 				t.Errorf("workspace:read: %s %s: %t", action, resource, got)
 			}

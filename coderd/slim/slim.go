@@ -151,7 +151,7 @@ func (bin *binary) unpack(files fs.FS, dir, name string) error {
 		return err
 	}
 	defer packed.Close()
-	id, err := identity(packed)
+	id, err := fingerprint(packed)
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func (bin *binary) unpack(files fs.FS, dir, name string) error {
 	return os.Rename(temp.Name(), bin.path)
 }
 
-// identity distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length
+// fingerprint distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length
 // of the unpacked data). Hashing the file would read all of it into memory at every start.
-func identity(packed fs.File) (string, error) {
+func fingerprint(packed fs.File) (string, error) {
 	info, err := packed.Stat()
 	if err != nil {
 		return "", err
