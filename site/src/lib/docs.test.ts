@@ -85,6 +85,8 @@ describe("the documentation", () => {
     expect(docsPath("screenshots/mesh.webp", "dashboard")).toBeUndefined();
     expect(docsPath("../operating.md#https", "decisions/0001-stock-tailscale-engine")).toBe("/docs/operating#https");
     expect(docsPath("docs/install.md", "")).toBe("/docs/install");
+    expect(docsPath("docs/decisions/README.md", "")).toBe("/docs/decisions");
+    expect(docsPath("0021-streams.md", "decisions")).toBe("/docs/decisions/0021-streams");
     expect(docsPath("../README.md", "install")).toBe("/docs");
     const table = "| for | pages |\n|---|---|\n| users | [one](docs/1.md#a) (x, y), [TWO](docs/2.md) |\n";
     expect(contents(`# x\n\n## Documentation\n\n${table}\n## Development\n\nmore\n`)).toBe(

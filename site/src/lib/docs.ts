@@ -12,10 +12,14 @@ const texts = import.meta.glob<string>("../../../docs/{*,decisions/*}.md", {
 const within = (file: string) => file.slice("../../../docs/".length);
 
 // pages has the text of each page by its name, such as "sign-in" or "decisions/0016-meeting". The page "" is the
-// table of contents, and "decisions" lists the decisions.
+// table of contents, and "decisions" is the README of that folder.
 export const pages = new Map<string, string>([["", contents(readme)]]);
-for (const [file, text] of Object.entries(texts)) pages.set(within(file).slice(0, -".md".length), text);
-pages.set("decisions", decisions());
+for (const [file, text] of Object.entries(texts)) pages.set(pageOf(within(file).slice(0, -".md".length)), text);
+
+// pageOf is the page of a file, whose name comes without its suffix. A folder's page is its README.
+function pageOf(file: string): string {
+  return file.replace(/\/README$/, "");
+}
 
 // contents is the README's table of documents, as a page with a list for each of its rows.
 export function contents(text: string): string {
@@ -31,16 +35,12 @@ function list(links: string): string {
     .join("\n");
 }
 
-function decisions(): string {
-  const names = [...pages.keys()].filter((p) => p.startsWith("decisions/")).map((p) => p.slice("decisions/".length));
-  return `# Decisions\n\n${names.map((n) => `- [${n.replaceAll("-", " ")}](decisions/${n}.md)`).join("\n")}\n`;
-}
-
 // fileOf returns the path in the repository of what a link in a page leads to, with its section; undefined for other
 // sites.
 export function fileOf(href: string, from: string): URL | undefined {
   // The table of contents is the README's, one folder above the others.
-  const url = new URL(href, `https://here.invalid/${from === "" ? "README.md" : `docs/${from}.md`}`);
+  const file = from === "" ? "README.md" : `docs/${from === "decisions" ? "decisions/README" : from}.md`;
+  const url = new URL(href, `https://here.invalid/${file}`);
   return url.host === "here.invalid" ? url : undefined;
 }
 
@@ -48,7 +48,7 @@ export function fileOf(href: string, from: string): URL | undefined {
 export function docsPath(href: string, from: string): string | undefined {
   const url = fileOf(href, from);
   if (url?.pathname === "/README.md") return "/docs";
-  const page = /^\/docs\/(.+?)(\.md|\/)?$/.exec(url?.pathname ?? "")?.[1] ?? "";
+  const page = pageOf(/^\/docs\/(.+?)(\.md|\/)?$/.exec(url?.pathname ?? "")?.[1] ?? "");
   return page && pages.has(page) ? `/docs/${page}${url!.hash}` : undefined;
 }
 
@@ -58,13 +58,12 @@ export const titleOf = (page: string): string =>
 
 // order lists the pages as the table of contents does, each once, and then the decisions.
 export const order: string[] = [
-  ...new Set(
-    ["", "decisions"].flatMap((from) =>
-      [...pages.get(from)!.matchAll(/\]\(([^)\s]+)\)/g)].map(
-        ([, href = ""]) => docsPath(href, from)?.slice("/docs/".length).split("#")[0] ?? "",
-      ),
+  ...new Set([
+    ...[...pages.get("")!.matchAll(/\]\(([^)\s]+)\)/g)].map(
+      ([, href = ""]) => docsPath(href, "")?.slice("/docs/".length).split("#")[0] ?? "",
     ),
-  ),
+    ...[...pages.keys()].filter((page) => page.startsWith("decisions/")),
+  ]),
 ].filter((page) => page !== "");
 
 // neighbors are the pages before and after a page in the order.
