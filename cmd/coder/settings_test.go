@@ -17,7 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/cmd/coder/wsproxy"
 )
 
-var update = flag.Bool("update", false, "rewrite the tables of settings in docs/operating.md")
+var update = flag.Bool("update", false, "rewrite the tables of settings in docs/settings.md")
 
 // commands visits all commands of the program, in order of names.
 func commands(visit func(*cobra.Command)) {
@@ -103,7 +103,7 @@ func TestVariablesSetFlags(t *testing.T) {
 // TestDocumentedSettings: the documentation lists what the daemons understand.
 func TestDocumentedSettings(t *testing.T) {
 	t.Parallel()
-	const path = "../../docs/operating.md"
+	const path = "../../docs/settings.md"
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// Codes of findings. They are documented in docs/operating.md and do not change.
+// Codes of findings. They are documented in docs/observability.md and do not change.
 const (
 	CodeDatabaseUnreachable  = fault.DatabaseUnreachable
 	CodeDatabaseSlow         = "database_slow"

@@ -44,7 +44,7 @@ function Settings() {
     <Page
       title="Settings"
       subtitle="What this server was started with. Change it by flag, environment or file, and restart the server."
-      actions={<DocsLink to="operating#settings">Settings</DocsLink>}
+      actions={<DocsLink to="settings">Settings</DocsLink>}
     >
       <div className="flex flex-wrap items-center gap-4">
         <SearchInput label="Search settings" placeholder="Search settings" value={search} onChange={setSearch} />

@@ -38,7 +38,7 @@ export default function Regions() {
     <Page
       title="Regions"
       subtitle="Relays near workspaces and users, which also open apps and terminals"
-      actions={<DocsLink to="operating#region-proxies">Running region proxies</DocsLink>}
+      actions={<DocsLink to="regions">Running region proxies</DocsLink>}
     >
       <Proxies />
     </Page>
