@@ -42,7 +42,7 @@ func (s *Server) drain(ctx context.Context) error {
 	var noticed sync.WaitGroup
 	if others {
 		s.log.Info("draining", "duration", s.opts.DrainDelay)
-		noticed.Go(func() { _ = backoff.Sleep(ctx, s.opts.DrainDelay, nil) }) // an early end of ctx is no reason to wait
+		noticed.Go(func() { _ = backoff.Sleep(ctx, s.opts.DrainDelay, nil) }) // returns early if ctx ends
 	}
 	if end, bounded := ctx.Deadline(); bounded && len(s.builtIn) > 0 {
 		if err := s.Jobs.Stopping(ctx, end); err != nil {

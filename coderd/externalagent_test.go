@@ -33,7 +33,7 @@ func TestExternalAgentCredentials(t *testing.T) {
 	}
 
 	replay(t, s, known, []step{
-		{as: "ann", method: "GET", path: path, status: 409, text: "not known any more"}, // the state has no such agent
+		{as: "ann", method: "GET", path: path, status: 409, text: "no longer valid"}, // the state has no such agent
 		put(token),
 		{as: "ann", method: "GET", path: path, status: 200, want: command("amd64")},
 		{as: "ann", method: "GET", path: "workspaces/{ws}/external-agent/{agent}/credentials", status: 200, want: command("amd64")},
@@ -54,7 +54,7 @@ func TestExternalAgentCredentials(t *testing.T) {
 	reports("linux", "amd64")
 	evil := token + `"; reboot; "`
 	s.Exec(`UPDATE workspace_agents SET token_hash = $2 WHERE id = $1`, known["agent"], secret.Token(evil).Hash())
-	replay(t, s, known, []step{put(evil), {as: "ann", method: "GET", path: path, status: 409, text: "not known any more"}})
+	replay(t, s, known, []step{put(evil), {as: "ann", method: "GET", path: path, status: 409, text: "no longer valid"}})
 	s.Exec(`UPDATE workspace_agents SET external = false WHERE id = $1`, known["agent"])
 	replay(t, s, known, []step{{as: "ann", method: "GET", path: path, status: 409, text: "not an external agent"}})
 }

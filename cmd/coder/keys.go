@@ -216,8 +216,8 @@ func forgetKeysCmd() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "forget ID...",
-		Short: "Let the server start without lost state keys",
-		Long: `Let the server start without state keys that are lost for good. Stop all servers first. The server prints the ids of the keys that it
+		Short: "Allow the server to start without lost state keys",
+		Long: `Allow the server to start without state keys that are lost for good. Stop all servers first. The server prints the ids of the keys that it
 lacks when it refuses to start.
 
 The command prints what is lost and what each user has to do, and asks for confirmation. It deletes what the lost keys encrypt and what can

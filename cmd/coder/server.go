@@ -179,7 +179,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.BoolVar(&opts.auditStdout, "audit-log-stdout", false,
 		"write the audit log to standard output as it grows, one JSON object per line, for a log collector")
 	f.StringVar(&opts.quietHours, "default-quiet-hours-schedule", policy.DefaultQuietHours,
-		"daily schedule at which the quiet hours of users begin who chose none; workspaces that must stop stop then")
+		"daily time at which quiet hours begin for users without their own; workspaces that must stop do so then")
 	f.BoolVar(&opts.customQuiet, "allow-custom-quiet-hours", true, "let users choose their quiet hours")
 	f.DurationVar(&opts.lifetimes.Session, "session-duration", users.DefaultSession,
 		"how long a session lasts without being used")

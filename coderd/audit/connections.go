@@ -21,7 +21,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/notify"
 )
 
-// ConnectionType is by what a workspace was reached.
+// ConnectionType is how a workspace was reached.
 type ConnectionType string
 
 const (

@@ -85,7 +85,7 @@ func (p *pass) store(place Place, plain []byte, store func(sealed []byte) (int64
 	return nil
 }
 
-// unreadable counts a value that stays as it is. It logs damaged ones; a key that is missing is no news for each value.
+// unreadable counts a value that stays as it is. It logs damaged ones, and not those whose key is missing.
 func (p *pass) unreadable(ctx context.Context, stored []byte, attrs ...any) {
 	p.Rotated.Unreadable++
 	if id, encrypted := keyOf(stored); !encrypted || p.ring.find(id) != nil {

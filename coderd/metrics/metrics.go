@@ -30,7 +30,7 @@ const (
 var (
 	agentsUp = prometheus.NewDesc("coderd_agents_up", "Connected agents of a workspace.",
 		[]string{"username", "workspace_name", "template_name", "template_version"}, nil)
-	latestBuild = prometheus.NewDesc("coderd_workspace_latest_build_status", "Workspaces by what became of their latest build.",
+	latestBuild = prometheus.NewDesc("coderd_workspace_latest_build_status", "Workspaces by status of their latest build.",
 		[]string{"status", "template_name", "template_version", "workspace_owner", "workspace_transition"}, nil)
 	latestBuilds = prometheus.NewDesc("coderd_api_workspace_latest_build",
 		"Workspaces by the status of their latest build's job.", []string{"status"}, nil)

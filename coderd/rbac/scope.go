@@ -130,7 +130,7 @@ func unknownScope(name string, known []string) string {
 		name, strings.Join(whole, ", "))
 }
 
-// NewScope returns the scope that scopes and an allow-list describe. None of both, or "all" and "*:*", are the zero
+// NewScope returns the scope that scopes and an allow-list describe. Empty lists, and "all" with "*:*", mean the zero
 // Scope. Its fault, Invalid, names each bad entry as a field, "scopes" or "allow_list".
 func NewScope(scopes, allow []string) (Scope, error) {
 	f := fault.New(fault.Invalid, "The token's scope is not valid.")

@@ -91,7 +91,7 @@ type Limits struct {
 // Service removes old data once an hour.
 type Service struct {
 	opts    Options
-	removed *prometheus.CounterVec // rows, by what they were
+	removed *prometheus.CounterVec // rows removed, by kind of data
 	life    context.Context        // ends with Stop
 	stop    context.CancelFunc
 	done    chan struct{} // closed when Start's goroutine has ended; nil before Start

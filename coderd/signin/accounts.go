@@ -44,7 +44,7 @@ type policy struct {
 // admit returns a fault if the identity may not sign in, whatever account it has.
 func (p policy) admit(who identity) error {
 	if who.Email == "" {
-		return fault.New(fault.Forbidden, "The identity provider does not tell your email address.").
+		return fault.New(fault.Forbidden, "The identity provider did not send an email address.").
 			WithDetail("The operator must have it send the claim with the address: see --oidc-scopes and --oidc-email-field.")
 	}
 	if who.Verified != verifiedEmail && !who.VouchedFor {

@@ -308,7 +308,7 @@ func TestClaims(t *testing.T) {
 		w.refused(ann, status, c.want)
 	}
 	w.provider.UserInfo(func(claims map[string]any) { info(claims); delete(claims, "mail") })
-	w.refused(ann, http.StatusForbidden, "does not tell your email address")
+	w.refused(ann, http.StatusForbidden, "did not send an email address")
 	w.provider.UserInfo(func(claims map[string]any) { info(claims); claims["sub"] = "s-bob" })
 	w.refused(ann, http.StatusUnauthorized, "answered about another user")
 

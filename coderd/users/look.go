@@ -15,7 +15,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// What a user can choose, beside nothing.
+// What a user can choose; empty is allowed too.
 var (
 	themes = []sdk.Theme{sdk.ThemeAuto, sdk.ThemeLight, sdk.ThemeDark}
 	fonts  = []sdk.TerminalFont{sdk.FontFiraCode, sdk.FontIBMPlexMono, sdk.FontJetBrainsMono, sdk.FontSourceCodePro}

@@ -60,7 +60,7 @@ func (s *Service) getExternalAgent(w http.ResponseWriter, r *http.Request) error
 	}
 	token := tfstate.AgentToken(state, a.ID)
 	if _, err := uuid.Parse(token); err != nil || !secret.Token(token).Matches(a.TokenHash) {
-		return fault.New(fault.Conflict, "The token of the agent %q is not known any more.", a.Name).
+		return fault.New(fault.Conflict, "The token of the agent %q is no longer valid.", a.Name).
 			WithDetail("Restart the workspace to make a new one.")
 	}
 	// The agent reports both when it connects, and the owner runs what follows.

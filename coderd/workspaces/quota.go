@@ -42,7 +42,7 @@ func overQuota(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, cost 
 	return quota.Over(owner.Username, cost), nil
 }
 
-// quotaFor returns what the owner of a workspace uses beside it, and may use; nil if the organization has no quotas.
+// quotaFor returns what the owner uses apart from this workspace, and the limit; nil if the organization has no quotas.
 func quotaFor(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace) (*provisionerpb.Quota, error) {
 	limited, err := q.HasQuotas(ctx, w.OrganizationID)
 	if err != nil {

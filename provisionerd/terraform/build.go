@@ -176,7 +176,7 @@ func (r *runner) apply(
 	if err == nil && transition == "start" {
 		for _, address := range strays {
 			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
-				"%s has no effect: it belongs to nothing that this workspace has", address)
+				"%s has no effect: nothing in this workspace uses it", address)
 		}
 		for _, line := range result.AppWarnings(resources, work.GetMetadata()) {
 			r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
@@ -225,7 +225,7 @@ func (r *runner) sayUnsettled(work *provisionerpb.WorkspaceBuild) {
 	if unknown := work.GetUnknown(); len(unknown) > 0 {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN,
 			"An earlier build was interrupted. These resources may exist without being in the state, and may be made "+
-				"a second time: %s. Look for them where they are made, and remove what is too many.",
+				"a second time: %s. Check your provider for duplicates and remove them.",
 			strings.Join(unknown, ", "))
 	}
 	if tainted := work.GetTainted(); len(tainted) > 0 {

@@ -90,7 +90,7 @@ Exit codes: 0 stopped by a signal, 1 the server refused the token, or the proxy 
 	f.StringVar(&opts.ssh, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces through this region (default none)")
 	f.StringVar(&opts.sshAccess, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	opts.wireGuard.Flags(f)
-	f.BoolVar(&opts.relayOnly, "derp-only", false, "serve no apps and terminals, and relay only")
+	f.BoolVar(&opts.relayOnly, "derp-only", false, "relay traffic only; no apps or terminals")
 	f.StringVar(&opts.metrics, "prometheus-address", "",
 		"address to serve Prometheus metrics on, at /metrics; empty for none")
 	f.StringSliceVar(&opts.trusted, "trusted-hosts", nil, "names besides the access URL's at which the proxy is reached, such as eu.internal or *.eu.internal; addresses need no entry")
