@@ -16,6 +16,12 @@ describe("Markdown", () => {
     );
   });
 
+  it("leaves out comments, and nothing after them", () => {
+    expect(html("a\n\n<!-- start -->\n| b |\n|---|\n| c |\n<!-- end -->\n\nd")).not.toMatch(/start|end|&lt;/);
+    expect(html("<!-- a --> <b>b</b>")).toContain("b");
+    expect(html("<!-- a")).toContain("a");
+  });
+
   it.each([
     ["<script>alert(1)</script>"],
     ["a <img src=x onerror=alert(1)> b"],

@@ -99,8 +99,11 @@ function block(t: Token): ReactNode {
       return t.tokens ? inline(t.tokens) : unescape((t as Tokens.Text).text);
     case "checkbox":
       return <input type="checkbox" checked={(t as Tokens.Checkbox).checked} disabled aria-label="done" />;
-    case "html":
-      return <p>{(t as Tokens.HTML).text}</p>;
+    case "html": {
+      const text = (t as Tokens.HTML).text.trim();
+      const comment = text.startsWith("<!--") && text.indexOf("-->") === text.length - 3;
+      return comment ? null : <p>{text}</p>;
+    }
     default:
       return t.raw;
   }
@@ -164,10 +167,16 @@ function Out({ href, children }: { href: string; children: ReactNode }) {
   return <span title={href}>{children}</span>;
 }
 
-// Picture shows a picture of the documentation. Of other texts, it links to where the picture is.
+// Picture shows a picture of the documentation, and leads to it at its full size. Of other texts, it links to where the
+// picture is.
 function Picture({ of: t }: { of: Tokens.Image }) {
   const links = useContext(Links);
   const src = links?.picture(t.href);
-  if (src) return <img src={src} alt={t.text} loading="lazy" className="rounded border border-line" />;
+  if (src)
+    return (
+      <a href={src} target="_blank" rel="noopener noreferrer">
+        <img src={src} alt={t.text} loading="lazy" className="rounded border border-line" />
+      </a>
+    );
   return links ? null : <Out href={t.href}>{t.text || "picture"}</Out>;
 }
