@@ -251,6 +251,7 @@ docs: site/node_modules/.package-lock.json ## build the documentation as static 
 	npm exec -- vite build --config vite.docs.ts --logLevel warn
 	node build/docs/main.js ../docs ../build/docs
 
+screenshots: RELEASED := yes# pictures show the version of a release
 screenshots: build ## update docs/screenshots with the browser suite
 	cd site && SCREENSHOTS=1 npm run e2e
 

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
-import { axe, open, picture, withBrowser } from "./browser";
+import { axe, open, withBrowser } from "./browser";
 import { api, freePort, run } from "./server";
 import { password } from "./setup";
 
@@ -111,10 +111,6 @@ it("opens apps by host, with websockets, and gives them no session", async () =>
   await link.waitFor();
   await page.getByText("connected", { exact: true }).waitFor();
   await axe(page, "a workspace with apps");
-  await picture(page, "workspace");
-  await page.emulateMedia({ colorScheme: "dark" });
-  await picture(page, "workspace-dark");
-  await page.emulateMedia({ colorScheme: "light" });
   const opened = context.waitForEvent("page");
   await link.click();
   const web = await opened;

@@ -195,11 +195,20 @@ export async function fits(page: Page, what: string) {
 
 const pictures = join(root, "docs", "screenshots");
 
-// picture renews a screenshot of the documentation, when SCREENSHOTS is set.
+// picture renews a screenshot that the documentation shows, when SCREENSHOTS is set: to 1, or to a folder that gets all
+// pictures of the suite, to look at. It ends where the page does.
 export async function picture(page: Page, name: string) {
-  if (!process.env["SCREENSHOTS"]) return;
-  mkdirSync(pictures, { recursive: true });
+  const to = process.env["SCREENSHOTS"];
+  if (!to) return;
+  const file = to === "1" ? join(pictures, `${name}.webp`) : join(root, to, `${name}.webp`);
+  if (to === "1" && !existsSync(file)) return;
+  mkdirSync(dirname(file), { recursive: true });
+  const clip = await page.evaluate(() => {
+    const shown = [...document.querySelectorAll("main *, [role=dialog], [role=menu]")];
+    const bottom = Math.max(200, ...shown.map((e) => e.getBoundingClientRect().bottom));
+    return { x: scrollX, y: scrollY, width: innerWidth, height: Math.min(innerHeight, bottom + 24), scale: 1 };
+  });
   const session = await page.context().newCDPSession(page);
-  const { data } = await session.send("Page.captureScreenshot", { format: "webp", quality: 82 });
-  writeFileSync(join(pictures, `${name}.webp`), Buffer.from(data, "base64"));
+  const { data } = await session.send("Page.captureScreenshot", { format: "webp", quality: 82, clip });
+  writeFileSync(file, Buffer.from(data, "base64"));
 }

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { headings } from "~/components/ui/markdown";
 import { contents, docsPath, neighbors, order, pages, places, search, titleOf } from "./docs";
-import { picture } from "./docs-pictures";
+import { names, picture } from "./docs-pictures";
+import readme from "../../../README.md?raw";
 import { slug } from "./slug";
 
 const anchors = new Map([...pages].map(([p, text]) => [p, [2, 3, 4].flatMap((d) => headings(text, d)).map(slug)]));
@@ -62,6 +63,8 @@ describe("the documentation", () => {
     );
     expect(shown.length).toBeGreaterThan(1);
     for (const [page, href] of shown) expect(picture(href, page), `${page}: ${href}`).toMatch(/\.webp/);
+    const all = [readme, ...pages.values()].join("\n");
+    expect(names.filter((name) => !all.includes(`screenshots/${name}`))).toEqual([]);
     expect(picture("https://example.com/docs/screenshots/mesh.webp", "dashboard")).toBeUndefined();
     expect(picture("screenshots/nothing.webp", "dashboard")).toBeUndefined();
   });
