@@ -34,14 +34,14 @@ type revocations struct {
 	maxKey  time.Duration                                     // the longest that an SSH key lives; 0: as long as its user chose
 	recheck []func(ctx context.Context, user uuid.UUID) error // uuid.Nil means everybody
 
-	mu      sync.Mutex
-	pending map[uuid.UUID]struct{} // guarded by mu
-	wake    notify.Wake
-	keys    notify.Wake // the next key to expire may be another
+	pending *notify.Set[uuid.UUID] // users who may have lost a right; uuid.Nil means everybody
+	keys    notify.Wake            // the next key to expire may be another
 }
 
 func newRevocations(db *database.DB, log *slog.Logger, maxKey time.Duration) *revocations {
-	return &revocations{log: log, db: db, maxKey: maxKey, pending: make(map[uuid.UUID]struct{}), wake: notify.NewWake(), keys: notify.NewWake()}
+	return &revocations{
+		log: log, db: db, maxKey: maxKey, pending: notify.NewSet[uuid.UUID](), keys: notify.NewWake(),
+	}
 }
 
 // announced takes what the database announces: a user's id, "" when announcements may have been missed. It does not
@@ -56,29 +56,7 @@ func (r *revocations) announced(payload string) {
 }
 
 // recheckSoon has everything that the user has open looked at; uuid.Nil means everybody. It does not block.
-func (r *revocations) recheckSoon(users ...uuid.UUID) {
-	r.mu.Lock()
-	for _, user := range users {
-		r.pending[user] = struct{}{}
-	}
-	r.mu.Unlock()
-	r.wake.Poke()
-}
-
-func (r *revocations) take() []uuid.UUID {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var users []uuid.UUID
-	if _, all := r.pending[uuid.Nil]; all {
-		users = []uuid.UUID{uuid.Nil}
-	} else {
-		for user := range r.pending {
-			users = append(users, user)
-		}
-	}
-	clear(r.pending)
-	return users
-}
+func (r *revocations) recheckSoon(users ...uuid.UUID) { r.pending.Add(users...) }
 
 // run works until ctx ends.
 func (r *revocations) run(ctx context.Context) {
@@ -88,12 +66,12 @@ func (r *revocations) run(ctx context.Context) {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 2 * time.Second}
 	for {
 		select {
-		case <-r.wake:
+		case <-r.pending.Wake:
 		case <-ctx.Done():
 			return
 		}
 		failed := false
-		for _, user := range r.take() {
+		for _, user := range r.pending.Take() {
 			if err := r.look(ctx, user); err != nil && ctx.Err() == nil {
 				r.log.Warn("cannot check user's open sessions, trying again", "user", user, "err", err)
 				r.recheckSoon(user)

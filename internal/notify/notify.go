@@ -1,5 +1,5 @@
 // Package notify wakes goroutines when shared state has changed. The state itself is kept elsewhere, usually under a
-// mutex: a Wake or a Broadcast only makes its waiters look again.
+// mutex: a Wake or a Broadcast only makes its waiters look again. A Set also says what to look at.
 package notify
 
 // Wake wakes one goroutine, which receives from it. Create one with NewWake.

@@ -3,6 +3,7 @@ package notify_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,5 +106,33 @@ func TestAwaited(t *testing.T) {
 	b.Notify()
 	if after := b.Awaited(); before || !asked || after {
 		t.Errorf("awaited before Changed: %t, after it: %t, after Notify: %t; want false, true, false", before, asked, after)
+	}
+}
+
+// TestSet: items that are added before they are taken are taken once, and everything stands for them all.
+func TestSet(t *testing.T) {
+	t.Parallel()
+	const everything = 0
+	s := notify.NewSet[int]()
+	for name, c := range map[string]struct{ add, want []int }{
+		"nothing":    {nil, nil},
+		"twice":      {[]int{2, 1, 2}, []int{1, 2}},
+		"everything": {[]int{1, everything, 2}, []int{everything}},
+	} {
+		s.Add(c.add...)
+		<-s.Wake
+		got := s.Take()
+		slices.Sort(got)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: took %v, want %v", name, got, c.want)
+		}
+		if again := s.Take(); len(again) > 0 {
+			t.Errorf("%s: took %v again", name, again)
+		}
+	}
+	select {
+	case <-s.Wake:
+		t.Error("woken without an item")
+	default:
 	}
 }
