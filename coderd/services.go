@@ -157,6 +157,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 	s.Regions = regions.New(regions.Options{
 		ID: g.id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL,
 		WildcardHost: opts.WildcardHost, FollowKeys: func() regions.Keys { return s.Mesh.FollowKeys() },
+		Alias:   g.hostKeys.Alias,
 		Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
 	})
 	s.Devices = s.newDevices(g.hostKeys, g.told)
@@ -231,7 +232,7 @@ func (s *Server) followRevocations(sessions *httpapi.Sessions) {
 		s.Mesh.Recheck,
 		func(ctx context.Context, user uuid.UUID) error {
 			s.Apps.Recheck(ctx, user)
-			s.Regions.Recheck() // afterwards: their questions must not meet what is cached here
+			s.Regions.Recheck(user) // afterwards: their questions must not meet what is cached here
 			return nil
 		},
 		func(_ context.Context, user uuid.UUID) error { s.Events.Recheck(user); return nil },

@@ -48,7 +48,7 @@ func (s *Server) newWireGuard(keys *hostkeys.Keys, signer *signed.Signer) *wggat
 	opts := wggateway.Options{
 		Logger: s.log, PrivateKey: keys.WireGuard(), Devices: s.Devices, Accounts: s.Users, Agents: s.reachable(),
 		Mesh: s.Mesh, Connections: s.Connections,
-		Regions: s.Regions, RegionKey: keys.WireGuardAt, Signer: signer,
+		Regions: s.Regions, RegionKey: keys.WireGuardAt, Aliases: keys, Signer: signer,
 	}
 	switch {
 	case s.opts.WireGuardNoDNSForward:

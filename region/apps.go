@@ -142,7 +142,7 @@ func (a *apps) join() *meshclient.Client {
 		// Their visas are for the old node.
 		a.answers.Forget(func(question, VisitResponse) bool { return true })
 		if a.devices != nil {
-			a.devices.forget()
+			a.devices.forget(nil)
 		}
 		if err := old.Close(); err != nil {
 			a.log.Warn("cannot leave the mesh", "err", err)
@@ -276,11 +276,11 @@ func (v *visit) take(resp VisitResponse) {
 	v.visa, v.renewal, v.until = resp.Visa, resp.Visit, time.Now().Add(visa.Lifetime)
 }
 
-// recheck has the servers asked about all visitors again.
-func (a *apps) recheck() {
+// recheck has the servers asked about all visitors again, and about the devices of some owners, nil for all.
+func (a *apps) recheck(owners []uuid.UUID) {
 	a.answers.Forget(func(question, VisitResponse) bool { return true })
 	if a.devices != nil {
-		a.devices.forget()
+		a.devices.forget(owners)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -33,7 +33,7 @@ const (
 	SSHStartPath   = proxyRoutes + sshStarts
 	SSHHostKeyPath = proxyRoutes + sshHostKey
 	// WireGuardKeyPath, DevicesPath, SightingsPath, DeviceNamesPath and DeviceVisitsPath are those for their WireGuard
-	// gateways: an empty request twice, Sightings, DeviceName and VisitRequest.
+	// gateways: an empty request, DevicesRequest, Sightings, DeviceName and VisitRequest.
 	WireGuardKeyPath = proxyRoutes + wireGuardKey
 	DevicesPath      = proxyRoutes + devices
 	SightingsPath    = proxyRoutes + seenDevices
@@ -49,6 +49,8 @@ const (
 	MaxHello, MaxUpdate = 4 << 10, 128 << 10
 	// MaxKeys is how many keys an Update may contain.
 	MaxKeys = 1000
+	// MaxOwners is how many owners of devices an Update may contain.
+	MaxOwners = 1000
 	// MaxSightings is how many sightings a request may contain.
 	MaxSightings = 1000
 	// CheckLength is the length of a Check in bytes.
@@ -160,16 +162,24 @@ type WireGuardKeyResponse struct {
 	Key []byte `json:"key"`
 }
 
-// DevicesResponse lists the devices that may connect to the proxy. Whose they are, it does not say.
+// DevicesRequest asks for the devices that may connect to the proxy: those of an owner, or all without one.
+type DevicesRequest struct {
+	Owner uuid.UUID `json:"owner,omitzero"`
+}
+
+// DevicesResponse lists them. Owner is the request's; a server of an earlier version lists all devices, without one.
 type DevicesResponse struct {
-	Devices []Device `json:"devices"`
+	Owner   uuid.UUID `json:"owner,omitzero"`
+	Devices []Device  `json:"devices"`
 }
 
 // Device is a device with a WireGuard app.
 type Device struct {
-	ID   uuid.UUID `json:"id"`
-	Name string    `json:"name"`
-	Key  []byte    `json:"key"` // public
+	ID uuid.UUID `json:"id"`
+	// Owner is the same for all devices of a user at the proxy. It says nothing else about the user.
+	Owner uuid.UUID `json:"owner,omitzero"`
+	Name  string    `json:"name"`
+	Key   []byte    `json:"key"` // public
 	// Endpoint and Left are as in gateway.Device.
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
 	Left     bool           `json:"left,omitempty"`
@@ -282,6 +292,8 @@ type Update struct {
 	Synced bool `json:"synced,omitempty"`
 	// Recheck reports that visitors may have lost their rights: the proxy asks about every visit again.
 	Recheck bool `json:"recheck,omitempty"`
+	// Owners are those whose devices may be others, with Recheck. If there are none, any owner's may be.
+	Owners []uuid.UUID `json:"owners,omitempty"`
 }
 
 // DecodeUpdate parses an Update.
@@ -294,6 +306,9 @@ func DecodeUpdate(data []byte) (u Update, err error) {
 	}
 	if len(u.Admit)+len(u.Revoke) > MaxKeys {
 		return Update{}, fmt.Errorf("decode update: %d keys", len(u.Admit)+len(u.Revoke))
+	}
+	if len(u.Owners) > MaxOwners {
+		return Update{}, fmt.Errorf("decode update: %d owners", len(u.Owners))
 	}
 	return u, nil
 }

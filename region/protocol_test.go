@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/codermesh/codermesh/v2/region"
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
@@ -52,14 +54,21 @@ func FuzzDecodeUpdate(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(data) > region.MaxUpdate || len(u.Admit)+len(u.Revoke) > region.MaxKeys || len(again) == 0 {
+		if len(data) > region.MaxUpdate || len(u.Admit)+len(u.Revoke) > region.MaxKeys || len(u.Owners) > region.MaxOwners || len(again) == 0 {
 			t.Fatalf("accepted %q", data)
 		}
 	})
 }
 
-// The longest update that a server sends is one that a proxy reads.
+// The longest updates that a server sends are ones that a proxy reads.
 func TestLongestUpdate(t *testing.T) {
+	owners, err := json.Marshal(region.Update{Recheck: true, Owners: make([]uuid.UUID, region.MaxOwners)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := region.DecodeUpdate(owners); err != nil || len(got.Owners) != region.MaxOwners {
+		t.Fatalf("%d bytes: %d owners, %v", len(owners), len(got.Owners), err)
+	}
 	u := region.Update{Synced: true}
 	for i := range region.MaxKeys {
 		u.Admit = append(u.Admit, tailnet.PublicKey{byte(i), byte(i >> 8)})

@@ -256,7 +256,7 @@ func (p *proxy) connect(ctx context.Context) (synced bool, _ error) {
 		}
 		p.apply(u)
 		if u.Recheck && p.apps != nil {
-			p.apps.recheck()
+			p.apps.recheck(u.Owners)
 		}
 		if u.Synced {
 			synced = true
@@ -264,8 +264,8 @@ func (p *proxy) connect(ctx context.Context) (synced bool, _ error) {
 			p.markConnected(true)
 			p.log.Info("connected to the servers", "url", p.opts.Server.Redacted())
 			if p.apps != nil {
-				p.apps.recheck() // what the last connection was to tell may be lost
-				p.apps.join()    // so that the first visitor does not wait for it
+				p.apps.recheck(nil) // what the last connection was to tell may be lost
+				p.apps.join()       // so that the first visitor does not wait for it
 			}
 			if p.opts.Synced != nil {
 				p.opts.Synced()

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ type WireGuard struct {
 //	device ── WireGuard ──▶ gateway ──Open──▶ server: VisitResponse{Visa} ──dial──▶ mesh ──visa──▶ agent ──▶ localhost
 type deviceHouse struct {
 	*apps
-	wake  notify.Wake // the devices may be others
+	wake  *notify.Set[uuid.UUID] // the owners whose devices may be others
 	uses  *memo.Cache[deviceUse, VisitResponse]
 	names *memo.Cache[DeviceName, DeviceName]
 
@@ -62,7 +63,7 @@ type deviceUse struct {
 
 func newDeviceHouse(a *apps) *deviceHouse {
 	return &deviceHouse{
-		apps: a, wake: notify.NewWake(), open: map[deviceUse]*visit{},
+		apps: a, wake: notify.NewSet[uuid.UUID](), open: map[deviceUse]*visit{},
 		uses: memo.New[deviceUse, VisitResponse](memo.Options{
 			Fresh: answerFresh, Timeout: askTimeout, Max: maxAnswers,
 		}),
@@ -70,11 +71,14 @@ func newDeviceHouse(a *apps) *deviceHouse {
 	}
 }
 
-// forget drops what the servers have answered, and has them asked which devices there are.
-func (h *deviceHouse) forget() {
+// forget drops what the servers have answered, and has them asked which devices there are of some owners, nil for all.
+func (h *deviceHouse) forget(owners []uuid.UUID) {
 	h.uses.Forget(func(deviceUse, VisitResponse) bool { return true })
 	h.names.Forget(func(DeviceName, DeviceName) bool { return true })
-	h.wake.Poke()
+	if len(owners) == 0 {
+		owners = []uuid.UUID{uuid.Nil}
+	}
+	h.wake.Add(owners...)
 }
 
 // serveWireGuard serves devices until ctx ends. It waits for the private key and the devices, which a server has.
@@ -92,17 +96,30 @@ func (a *apps) serveWireGuard(ctx context.Context, opts WireGuard) error {
 	if err := g.Listen(ctx, opts.Port); err != nil {
 		return fault.New(fault.Unavailable, "The WireGuard address %s cannot be used: %w", opts.Access, err)
 	}
-	for load := g.Load; ; load = func(ctx context.Context) error { return g.Recheck(ctx, uuid.Nil) } {
-		if a.insist(ctx, "the devices of the WireGuard gateway", func() error { return load(ctx) }) != nil {
-			return nil
+	loads := []func() error{func() error { return g.Load(ctx) }}
+	for {
+		for _, load := range loads {
+			if a.insist(ctx, "the devices of the WireGuard gateway", load) != nil {
+				return nil
+			}
 		}
 		if opts.Loaded != nil {
 			opts.Loaded()
 		}
 		select {
-		case <-a.devices.wake:
+		case <-a.devices.wake.Wake:
 		case <-ctx.Done():
 			return nil
+		}
+		loads = nil
+		for _, owner := range a.devices.wake.Take() {
+			loads = append(loads, func() error {
+				err := g.Recheck(ctx, owner)
+				if errors.Is(err, errEarlier) {
+					err = g.Recheck(ctx, uuid.Nil)
+				}
+				return err
+			})
 		}
 	}
 }
@@ -137,24 +154,39 @@ func (a *apps) askWireGuardKey(ctx context.Context) (key wireguard.Key, err erro
 	return wireguard.Key(resp.Key), nil
 }
 
-// Devices implements gateway.House. The servers do not say whose a device is, so the user is always Nil.
-func (h *deviceHouse) Devices(ctx context.Context, _ uuid.UUID) ([]gateway.Device, error) {
+// errEarlier reports that a server of an earlier version has listed all devices instead of an owner's.
+var errEarlier = errors.New("the server lists no devices of one owner")
+
+// Devices implements gateway.House. The servers do not say whose a device is: its user is an alias, which servers of an
+// earlier version leave out.
+func (h *deviceHouse) Devices(ctx context.Context, owner uuid.UUID) ([]gateway.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var resp DevicesResponse
-	if err := h.server.AskAsProxy(ctx, devices, struct{}{}, &resp); err != nil {
+	if err := h.server.AskAsProxy(ctx, devices, DevicesRequest{owner}, &resp); err != nil {
 		return nil, err
+	}
+	if resp.Owner != owner {
+		return nil, errEarlier
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	owners := make(map[uuid.UUID]uuid.UUID, len(h.known))
+	for _, d := range h.known {
+		owners[d.ID] = d.User
 	}
 	list := make([]gateway.Device, len(resp.Devices))
 	for i, d := range resp.Devices {
 		if len(d.Key) != len(wireguard.Key{}) {
 			return nil, fmt.Errorf("the server's answer contains no key of device %s", d.ID)
 		}
-		list[i] = gateway.Device{ID: d.ID, Name: d.Name, Key: wireguard.Key(d.Key), Endpoint: d.Endpoint, Left: d.Left}
+		list[i] = gateway.Device{
+			ID: d.ID, User: cmp.Or(d.Owner, owners[d.ID]), Name: d.Name, Key: wireguard.Key(d.Key),
+			Endpoint: d.Endpoint, Left: d.Left,
+		}
 	}
-	h.mu.Lock()
-	h.known = slices.Clone(list)
-	h.mu.Unlock()
+	h.known = slices.DeleteFunc(h.known, func(d gateway.Device) bool { return owner == uuid.Nil || d.User == owner })
+	h.known = append(h.known, list...)
 	return list, nil
 }
 

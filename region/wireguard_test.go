@@ -270,6 +270,15 @@ func TestDeviceAtRegion(t *testing.T) {
 		w.Exec(`UPDATE user_devices SET expires_at = now() + interval '100 ms' WHERE id = $1`, expired.id)
 		wantReset(t, c)
 
+		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'use') WHERE id = $1`, w.workspace, w.User("eve"))
+		suspended := w.phone("eve")
+		c = suspended.echoes(t, w.agent, tcp)
+		if _, err := w.As("olga").SuspendUser(t.Context(), "eve"); err != nil {
+			t.Fatal(err)
+		}
+		wantReset(t, c)
+		echo(t, kept)
+
 		if err := w.As("olga").DeleteWorkspaceProxy(t.Context(), "eu"); err != nil {
 			t.Fatal(err)
 		}

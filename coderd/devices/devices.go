@@ -124,12 +124,15 @@ func (s *Service) Active(ctx context.Context, user uuid.UUID) ([]gateway.Device,
 	if user == uuid.Nil {
 		return s.list(s.opts.DB.ListActiveDevices(ctx, nil))
 	}
-	return s.list(s.opts.DB.ListActiveDevicesOf(ctx, user))
+	return s.list(s.opts.DB.ListActiveDevicesOf(ctx, dbsqlc.ListActiveDevicesOfParams{UserID: user}))
 }
 
-// ActiveAt returns the devices that may connect to a region now.
-func (s *Service) ActiveAt(ctx context.Context, proxy uuid.UUID) ([]gateway.Device, error) {
-	return s.list(s.opts.DB.ListActiveDevices(ctx, &proxy))
+// ActiveAt is Active for those that may connect to a region.
+func (s *Service) ActiveAt(ctx context.Context, proxy, user uuid.UUID) ([]gateway.Device, error) {
+	if user == uuid.Nil {
+		return s.list(s.opts.DB.ListActiveDevices(ctx, &proxy))
+	}
+	return s.list(s.opts.DB.ListActiveDevicesOf(ctx, dbsqlc.ListActiveDevicesOfParams{UserID: user, ProxyID: &proxy}))
 }
 
 // FindAt returns a device that may connect to a region now. It returns the fault Unauthenticated for another one.

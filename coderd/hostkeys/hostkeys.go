@@ -7,6 +7,8 @@ package hostkeys
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/sha256"
@@ -52,6 +54,28 @@ func (k *Keys) WireGuard() [wgquick.KeySize]byte {
 // WireGuardAt returns the private key of the WireGuard gateway of a region proxy.
 func (k *Keys) WireGuardAt(proxy uuid.UUID) [wgquick.KeySize]byte {
 	return k.wireGuard("codermesh wireguard gateway key of a region\x00" + proxy.String())
+}
+
+// Alias returns what a region proxy calls a user: the same as long as both exist, something else at each proxy, and
+// nothing from which a proxy learns who it is.
+func (k *Keys) Alias(proxy, user uuid.UUID) (alias uuid.UUID) {
+	k.users(proxy).Encrypt(alias[:], user[:])
+	return alias
+}
+
+// User returns whom a region proxy calls by an alias. For one that the proxy made up, there is no such user.
+func (k *Keys) User(proxy, alias uuid.UUID) (user uuid.UUID) {
+	k.users(proxy).Decrypt(user[:], alias[:])
+	return user
+}
+
+// users returns the permutation of ids from which a proxy's aliases come.
+func (k *Keys) users(proxy uuid.UUID) cipher.Block {
+	block, err := aes.NewCipher(expand(k.seed, "codermesh users at a region\x00"+proxy.String()))
+	if err != nil {
+		panic(err) // only for keys of another length
+	}
+	return block
 }
 
 func (k *Keys) wireGuard(info string) [wgquick.KeySize]byte {

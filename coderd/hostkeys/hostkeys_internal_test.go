@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"testing"
+
+	"github.com/google/uuid"
 )
 
 // TestLabels checks that each label, and each seed, has a key of its own, however a label is divided into parts.
@@ -21,5 +23,26 @@ func TestLabels(t *testing.T) {
 			}
 			seen[key] = label
 		}
+	}
+}
+
+// TestAliases: a region calls each user by another name than other regions do, and only the servers know whom it means.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	keys, others := &Keys{seed: bytes.Repeat([]byte{1}, seedSize)}, &Keys{seed: bytes.Repeat([]byte{2}, seedSize)}
+	eu, us, user := uuid.New(), uuid.New(), uuid.New()
+	seen := map[uuid.UUID]bool{user: true}
+	for _, alias := range []uuid.UUID{keys.Alias(eu, user), keys.Alias(us, user), keys.Alias(eu, uuid.New()), others.Alias(eu, user)} {
+		if seen[alias] {
+			t.Errorf("%s is the alias of several, or an id", alias)
+		}
+		seen[alias] = true
+	}
+	alias := keys.Alias(eu, user)
+	if got := keys.User(eu, alias); got != user || keys.Alias(eu, user) != alias {
+		t.Errorf("%s is %s, want %s", alias, got, user)
+	}
+	if keys.User(us, alias) == user || others.User(eu, alias) == user {
+		t.Errorf("%s means the user elsewhere, too", alias)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,8 @@ type Options struct {
 	WildcardHost string
 	// FollowKeys returns the keys that a proxy admits.
 	FollowKeys func() Keys
+	// Alias returns what a proxy calls a user: see hostkeys.Keys.
+	Alias func(proxy, user uuid.UUID) uuid.UUID
 	// Recheck has the nodes of proxies looked at: their visas may have expired, or their tokens been replaced. The same
 	// goroutine calls it.
 	Recheck func(context.Context)
@@ -92,12 +95,11 @@ type Service struct {
 
 // link is a proxy's connection.
 type link struct {
-	proxy uuid.UUID
-	token string // hash
-	end   context.CancelCauseFunc
-	// recheck is poked to have the proxy ask about its visitors again.
-	recheck notify.Wake
-	stored  bool // the database names it
+	proxy   uuid.UUID
+	token   string // hash
+	end     context.CancelCauseFunc
+	recheck *notify.Set[uuid.UUID] // the users about whose visits and devices the proxy is to ask again
+	stored  bool                   // the database names it
 }
 
 // New returns a service that accepts connections, and reports nothing until Start.
@@ -278,7 +280,7 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	id := uuid.New()
-	recheck := notify.NewWake()
+	recheck := notify.NewSet[uuid.UUID]()
 	if !s.add(id, link{proxy: row.ID, token: string(row.TokenHash), end: cancel, recheck: recheck}) {
 		return nil
 	}
@@ -289,11 +291,15 @@ func (s *Service) serve(ctx context.Context, row dbsqlc.WorkspaceProxy, conn *we
 	telling.Go(func() {
 		for {
 			select {
-			case <-recheck:
+			case <-recheck.Wake:
 			case <-ctx.Done():
 				return
 			}
-			if err := conn.WriteJSON(ctx, region.Update{Recheck: true}); err != nil {
+			users := recheck.Take()
+			if len(users) == 0 {
+				continue // the proxy has heard of them
+			}
+			if err := conn.WriteJSON(ctx, s.rechecks(row.ID, users)); err != nil {
 				cancel(nil) // a new connection asks about everything
 				return
 			}
@@ -348,13 +354,26 @@ func (s *Service) dismiss(ctx context.Context, conn *websock.Conn) {
 	conn.Close(websock.StatusPolicy, errOther.Error())
 }
 
-// Recheck has the connected proxies ask about all visitors of apps again. It does not block.
-func (s *Service) Recheck() {
+// Recheck has the connected proxies ask about all visitors again, and about the devices of a user, or of all users if
+// it is uuid.Nil. It does not block.
+func (s *Service) Recheck(user uuid.UUID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.links {
-		l.recheck.Poke()
+		l.recheck.Add(user)
 	}
+}
+
+// rechecks returns the message that has a proxy ask again.
+func (s *Service) rechecks(proxy uuid.UUID, users []uuid.UUID) region.Update {
+	u := region.Update{Recheck: true}
+	if slices.Contains(users, uuid.Nil) || len(users) > region.MaxOwners {
+		return u
+	}
+	for _, user := range users {
+		u.Owners = append(u.Owners, s.opts.Alias(proxy, user))
+	}
+	return u
 }
 
 // add registers a connection, unless the service has been stopped. Stop waits until it is removed.

@@ -41,10 +41,11 @@ type Options struct {
 	Agents      Agents
 	Mesh        Mesh
 	Connections *audit.Connections
-	// Regions are the region proxies, RegionKey returns the private key of the gateway of one, and Signer signs what
-	// they renew visits with.
+	// Regions are the region proxies, RegionKey returns the private key of the gateway of one, Aliases are what they
+	// call users, and Signer signs what they renew visits with.
 	Regions   Regions
 	RegionKey func(proxy uuid.UUID) [32]byte
+	Aliases   Aliases
 	Signer    Signer
 	// Resolvers is as in gateway.Options.
 	Resolvers func() ([]string, error)
@@ -57,7 +58,7 @@ type Devices interface {
 	AtEndpoint(ctx context.Context, endpoint netip.AddrPort) ([]gateway.Device, error)
 	Seen(ctx context.Context, sightings []gateway.Sighting) error
 	// ActiveAt, FindAt and SeenAt are about the devices that connect to a region.
-	ActiveAt(ctx context.Context, proxy uuid.UUID) ([]gateway.Device, error)
+	ActiveAt(ctx context.Context, proxy, user uuid.UUID) ([]gateway.Device, error)
 	FindAt(ctx context.Context, device, proxy uuid.UUID) (gateway.Device, error)
 	SeenAt(ctx context.Context, proxy uuid.UUID, sightings []gateway.Sighting) error
 }

@@ -34,6 +34,12 @@ type Regions interface {
 	Grant(ctx context.Context, proxy regions.Proxy, node, agent uuid.UUID, lifetime time.Duration) error
 }
 
+// Aliases are what region proxies call users: see hostkeys.Keys.
+type Aliases interface {
+	Alias(proxy, user uuid.UUID) uuid.UUID
+	User(proxy, alias uuid.UUID) uuid.UUID
+}
+
 // Signer signs renewals.
 type Signer interface {
 	Sign(purpose string, content any, lifetime time.Duration) (secret.Token, error)
@@ -86,20 +92,25 @@ func (g *Gateway) regionKey(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, region.WireGuardKeyResponse{Key: key[:]})
 }
 
-// regionDevices lists the devices that may connect to a proxy.
+// regionDevices lists the devices that may connect to a proxy, or those of one owner.
 func (g *Gateway) regionDevices(w http.ResponseWriter, r *http.Request) error {
-	proxy, err := g.asked(w, r, &struct{}{})
+	var req region.DevicesRequest
+	proxy, err := g.asked(w, r, &req)
 	if err != nil {
 		return err
 	}
-	list, err := g.opts.Devices.ActiveAt(r.Context(), proxy.ID)
+	var user uuid.UUID
+	if req.Owner != uuid.Nil {
+		user = g.opts.Aliases.User(proxy.ID, req.Owner)
+	}
+	list, err := g.opts.Devices.ActiveAt(r.Context(), proxy.ID, user)
 	if err != nil {
 		return err
 	}
-	out := region.DevicesResponse{Devices: []region.Device{}}
+	out := region.DevicesResponse{Owner: req.Owner, Devices: []region.Device{}}
 	for _, d := range list {
 		out.Devices = append(out.Devices, region.Device{
-			ID: d.ID, Name: d.Name, Key: d.Key[:], Endpoint: d.Endpoint, Left: d.Left,
+			ID: d.ID, Owner: g.opts.Aliases.Alias(proxy.ID, d.User), Name: d.Name, Key: d.Key[:], Endpoint: d.Endpoint, Left: d.Left,
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
@@ -89,6 +91,21 @@ func TestDevicesAtRegions(t *testing.T) {
 		}
 		if len(got) != 2 || !got[adas.ID] || !got[bobs.ID] {
 			t.Errorf("the devices of eu are %+v", list)
+		}
+		for _, d := range list.Devices {
+			for _, c := range []struct {
+				by   proxy
+				want []region.Device
+			}{{eu, []region.Device{d}}, {us, []region.Device{}}} { // an alias means nothing at another region
+				var one region.DevicesResponse
+				err := c.by.PostAsProxy(t.Context(), "devices", region.DevicesRequest{Owner: d.Owner}, &one)
+				if diff := cmp.Diff(region.DevicesResponse{Owner: d.Owner, Devices: c.want}, one, cmpopts.EquateComparable(netip.AddrPort{})); err != nil || diff != "" {
+					t.Errorf("the devices of an owner, asked by %s: %v (-want +got):\n%s", c.by.id, err, diff)
+				}
+			}
+			if d.Owner == uuid.Nil || d.Owner == w.User("ada") || d.Owner == w.User("bob") {
+				t.Errorf("the region learns whose %s is: %s", d.ID, d.Owner)
+			}
 		}
 		wantCode(t, "no region", stranger.PostAsProxy(t.Context(), "devices", struct{}{}, &list), fault.Unauthenticated)
 		active, err := w.Devices.Active(t.Context(), uuid.Nil)

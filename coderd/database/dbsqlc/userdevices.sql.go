@@ -211,12 +211,17 @@ func (q *Queries) ListActiveDevices(ctx context.Context, proxyID *uuid.UUID) ([]
 
 const listActiveDevicesOf = `-- name: ListActiveDevicesOf :many
 SELECT d.id, d.user_id, d.name, d.public_key, d.created_at, d.expires_at, d.last_used_at, d.endpoint, d.endpoint_at, d.gateway, d.proxy_id FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.user_id = $1 AND d.proxy_id IS NULL AND d.expires_at > now() ORDER BY d.id
+WHERE d.user_id = $1 AND d.proxy_id IS NOT DISTINCT FROM $2::uuid AND d.expires_at > now() ORDER BY d.id
 `
 
-// Lists those of a user that may connect to the servers.
-func (q *Queries) ListActiveDevicesOf(ctx context.Context, userID uuid.UUID) ([]UserDevice, error) {
-	rows, err := q.db.Query(ctx, listActiveDevicesOf, userID)
+type ListActiveDevicesOfParams struct {
+	UserID  uuid.UUID
+	ProxyID *uuid.UUID
+}
+
+// Lists those of a user that may connect to a region, or to the servers without one.
+func (q *Queries) ListActiveDevicesOf(ctx context.Context, arg ListActiveDevicesOfParams) ([]UserDevice, error) {
+	rows, err := q.db.Query(ctx, listActiveDevicesOf, arg.UserID, arg.ProxyID)
 	if err != nil {
 		return nil, err
 	}

@@ -39,9 +39,9 @@ SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at
 WHERE d.id = sqlc.arg(id) AND d.proxy_id = sqlc.arg(proxy_id)::uuid AND d.expires_at > now();
 
 -- name: ListActiveDevicesOf :many
--- Lists those of a user that may connect to the servers.
+-- Lists those of a user that may connect to a region, or to the servers without one.
 SELECT d.* FROM user_devices d JOIN users u ON u.id = d.user_id AND u.deleted_at IS NULL AND u.status <> 'suspended'
-WHERE d.user_id = sqlc.arg(user_id) AND d.proxy_id IS NULL AND d.expires_at > now() ORDER BY d.id;
+WHERE d.user_id = sqlc.arg(user_id) AND d.proxy_id IS NOT DISTINCT FROM sqlc.narg(proxy_id)::uuid AND d.expires_at > now() ORDER BY d.id;
 
 -- name: ListDevicesAtEndpoint :many
 -- Lists those that may connect to the servers and were last seen at an address and port.
