@@ -225,7 +225,8 @@ func (g *Gateway) abort(gone map[netip.Addr]*peer) {
 	}
 }
 
-// Set adds peers that are not there yet. One whose address has changed is another peer.
+// Set adds peers that are not there yet. One whose address has changed is another peer, and takes the place of the
+// former.
 func (g *Gateway) Set(peers ...Peer) error {
 	g.changes.Lock()
 	defer g.changes.Unlock()
@@ -240,6 +241,9 @@ func (g *Gateway) Set(peers ...Peer) error {
 		if have != nil {
 			g.remove(have.key)
 		}
+		if g.serves(p.Key) {
+			g.remove(p.Key)
+		}
 		config := fmt.Sprintf("public_key=%x\nreplace_allowed_ips=true\nallowed_ip=%s/128\n", p.Key, p.Addr)
 		if err := g.device.IpcSet(config); err != nil {
 			errs = append(errs, fmt.Errorf("add peer %s: %w", p.Addr, err))
@@ -250,6 +254,18 @@ func (g *Gateway) Set(peers ...Peer) error {
 		g.mu.Unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// serves reports whether a key is a peer's.
+func (g *Gateway) serves(key Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if p.key == key {
+			return true
+		}
+	}
+	return false
 }
 
 // Remove removes peers, and resets their connections. When it returns, the gateway is silent for them.

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/codermesh/codermesh/v2/tailnet/wireguard"
 )
 
 // Devices returns the addresses of the devices that may connect, sorted.
@@ -11,4 +13,9 @@ func (g *Gateway) Devices() []netip.Addr {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(g.devices), netip.Addr.Compare)
+}
+
+// Serves reports whether a key can connect.
+func (g *Gateway) Serves(key wireguard.Key) bool {
+	return g.listening().Wake(key, netip.MustParseAddrPort("127.0.0.1:9")) == nil
 }

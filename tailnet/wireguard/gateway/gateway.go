@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -337,6 +338,9 @@ func (g *Gateway) sync(ctx context.Context, wire *wireguard.Gateway, user uuid.U
 			gone = append(gone, d.Key)
 			delete(g.devices, addr)
 		}
+	}
+	for _, d := range g.devices { // a key that is another device's now: Set resets what was open
+		gone = slices.DeleteFunc(gone, func(key wireguard.Key) bool { return key == d.Key })
 	}
 	g.mu.Unlock()
 	wire.Remove(gone...)

@@ -120,10 +120,22 @@ func TestRecheckOfOneUser(t *testing.T) {
 	want("ada was asked about", phone, added, other)
 	recheck(bob)
 	want("bob was asked about", phone, added)
+	// A key is registered again, by another user. This gateway hears of the new device first.
+	moved := gateway.Device{ID: uuid.New(), User: bob, Key: added.Key}
+	house.devices = []gateway.Device{phone, moved}
+	recheck(bob)
+	recheck(ada)
+	want("a key has moved", phone, moved)
+	if !g.Serves(moved.Key) {
+		t.Error("the key that has moved cannot connect")
+	}
 	house.devices = nil
 	recheck(uuid.Nil)
 	want("all were asked about")
-	if want := []uuid.UUID{uuid.Nil, ada, bob, uuid.Nil}; !slices.Equal(house.users, want) {
+	if g.Serves(moved.Key) {
+		t.Error("a removed key can connect")
+	}
+	if want := []uuid.UUID{uuid.Nil, ada, bob, bob, ada, uuid.Nil}; !slices.Equal(house.users, want) {
 		t.Errorf("asked for the devices of %v, want %v", house.users, want)
 	}
 }
