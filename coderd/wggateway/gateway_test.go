@@ -62,6 +62,11 @@ type phone struct {
 func (w *world) add(t *testing.T, user, name string) *phone {
 	t.Helper()
 	private, public := wireguardtest.NewKey(t)
+	return w.addKey(t, user, name, private, public)
+}
+
+func (w *world) addKey(t *testing.T, user, name string, private, public wireguardtest.Key) *phone {
+	t.Helper()
 	d, err := w.As(user).CreateUserDevice(t.Context(), sdk.Me, sdk.CreateUserDeviceRequest{Name: name, PublicKey: wgquick.Key(public).String()})
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +174,34 @@ func TestEnds(t *testing.T) {
 		c := p.reaches(t, w.dev, 8000)
 		w.Exec(`UPDATE user_devices SET expires_at = now() + interval '100 ms' WHERE id = $1`, p.id)
 		reset(t, c)
+	})
+	t.Run("a key that another user registers", func(t *testing.T) {
+		private, public := wireguardtest.NewKey(t)
+		former := w.addKey(t, "ada", "moved", private, public)
+		c := former.reaches(t, w.dev, 8000)
+		if err := w.As("ada").DeleteUserDevice(t.Context(), sdk.Me, former.id); err != nil {
+			t.Fatal(err)
+		}
+		reset(t, c)
+		p := w.addKey(t, "bob", "moved", private, public)
+		kept := w.add(t, "ada", "kept")
+		// Its former address is not the key's any more.
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := former.DialContextTCPAddrPort(ctx, netip.AddrPortFrom(tailnet.Addr(w.dev), 8000))
+			done <- err
+		}()
+		for range 20 {
+			kept.reaches(t, w.dev, 8000).Close()
+		}
+		cancel()
+		if err := testwait.For(t, "the dial is cancelled", done); err == nil || strings.Contains(err.Error(), "refused") {
+			t.Errorf("the former device's connection: %v; want silence", err)
+		}
+		former.WireGuard.Close()
+		p.reaches(t, w.bobs, 8000)
+		p.refused(t, w.dev, 8000)
 	})
 	t.Run("a workspace that is no longer shared", func(t *testing.T) {
 		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object((SELECT id::text FROM users WHERE username = 'bob'), 'use') WHERE id = $1`, w.workspace)

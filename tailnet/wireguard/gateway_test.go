@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -322,6 +323,82 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	exchange(t, lost.dial(t, echoes), 1000)
+}
+
+// TestReplayedHandshake is an attack: copies of the beginning of a handshake, from another address, get no answer, and do
+// not lead the peer's packets there.
+func TestReplayedHandshake(t *testing.T) {
+	t.Parallel()
+	key, _ := wireguardtest.NewKey(t)
+	w := newWorld(t, key, 0)
+	closing := sync.OnceFunc(w.Close)
+	t.Cleanup(closing)
+	p := add(t, w, "fd00:c0de:0:1::1")
+	c := p.dial(t, echoes)
+	exchange(t, c, 1000)
+
+	gateway, err := wireguard.PublicKey(w.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var macs device.CookieGenerator
+	macs.Init(device.NoisePublicKey(gateway))
+	socket, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", w.Port()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	var message []byte
+	send := func() {
+		t.Helper()
+		if _, err := socket.Write(message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun, answers := 0, 0
+	read := func(patience time.Duration) error {
+		t.Helper()
+		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := socket.Read(make([]byte, 2000))
+		if err == nil {
+			answers++
+		}
+		return err
+	}
+	// The first one counts: it could be the phone's, from another port.
+	testwait.Until(t, "a handshake is answered", func() error { // one that comes too soon after another is taken for a flood
+		m, err := p.WireGuard.CreateMessageInitiation(p.WireGuard.LookupPeer(device.NoisePublicKey(gateway)))
+		if err != nil {
+			return err
+		}
+		if message, err = binary.Append(nil, binary.LittleEndian, m); err != nil {
+			return err
+		}
+		macs.AddMacs(message)
+		begun++
+		send()
+		return read(time.Second)
+	})
+	exchange(t, c, 1000) // the phone's own packets lead back to it
+	before, ok := w.Endpoint(p.peer.Key)
+	if !ok || before.String() == socket.LocalAddr().String() {
+		t.Fatalf("the phone is at %s, %v", before, ok)
+	}
+	for range 20 {
+		send()
+		exchange(t, c, 1000)
+	}
+	if after, ok := w.Endpoint(p.peer.Key); !ok || after != before {
+		t.Errorf("copies lead from %s to %s, %v", before, after, ok)
+	}
+	closing() // what it was about to send, it has sent
+	for err = nil; err == nil; err = read(100 * time.Millisecond) {
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) || answers > begun {
+		t.Errorf("%d handshakes, and copies of one, are answered %d times, %v", begun, answers, err)
+	}
 }
 
 func TestRoaming(t *testing.T) {
