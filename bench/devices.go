@@ -60,7 +60,10 @@ func (d *day) device(ctx context.Context, atRegion bool) (err error) {
 	if err := p.up(ctx); err != nil {
 		return err
 	}
-	return p.rows(ctx)
+	if err := p.rows(ctx); err != nil || atRegion {
+		return err
+	}
+	return p.crowd(ctx)
 }
 
 // startRegion runs a region proxy beside the server.

@@ -207,7 +207,7 @@ var law = map[string]rule{
 
 	"cmd":            {imports: []string{"appproxy", "cmd/coder/cli", "cmd/coder/cli/config", "cmd/coder/cli/exit", "cmd/coder/cli/flags", "cmd/coder/cli/output", "cmd/coder/daemon", "cmd/coder/settings", "cmd/coder/wsproxy", "coderd/...", "provisionerd/..."}},
 	"e2e":            {imports: []string{"bench/slowlink", "agent/...", "coderd/...", "coordinator/client", "coordinator/protocol", "provisionerd/...", "sshmux", "tailnet", "cmd"}},
-	"bench":          {imports: []string{"bench/slowlink"}},
+	"bench":          {imports: []string{"bench/slowlink", "tailnet"}},
 	"bench/slowlink": {},
 	"bench/fair":     {imports: []string{"bench/slowlink", "tailnet", "tailnet/relay"}},
 	"bench/scale": {
