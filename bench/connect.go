@@ -34,6 +34,10 @@ func (d *day) connect(ctx context.Context) (err error) {
 	if err := errors.Join(l.wire(), l.secondWire()); err != nil {
 		return err
 	}
+	defer func() {
+		_, gone := l.run("ip", "link", "del", "benchphone2")
+		err = errors.Join(err, gone)
+	}()
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
