@@ -54,6 +54,9 @@ func TestConnect(t *testing.T) {
 			t.Logf("coder connect says:\n%s", text)
 		}
 	})
+	dev.run(connect("up", "--user", "root")...) // whose files the clients' keys are
+	t.Run("SSH", func(t *testing.T) { deviceSSH(t, d, dev) })
+	dev.run(connect("down")...)
 	dev.run(connect("up", "--user", "nobody")...)
 
 	t.Run("names", func(t *testing.T) {

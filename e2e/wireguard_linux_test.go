@@ -152,19 +152,7 @@ func TestWireGuard(t *testing.T) {
 		t.Errorf("UDP answers %q", out)
 	}
 
-	// OpenSSH on the device speaks to the agent: the gateway carries ciphertext.
-	ssh := &shell{d, filepath.Join(d.dir, "device_config")}
-	text := fmt.Sprintf("Host coder.dev\n\tHostName dev.coder\n\tProxyCommand ip netns exec %s nc %%h %%p\n\tStrictHostKeyChecking accept-new\n\tUserKnownHostsFile %s\n\tLogLevel ERROR\n",
-		dev.ns, filepath.Join(d.dir, "device_hosts"))
-	if err := os.WriteFile(ssh.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]func(*testing.T, *shell){
-		"status": sshStatus, "rsync": sshRsync, "git": sshGit, "forwards": sshForwards, "agent": sshAgent,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, ssh) })
-	}
-	t.Run("clients", func(t *testing.T) { deviceClients(t, d, dev) })
+	deviceSSH(t, d, dev) // speaks to the agent: the gateway carries ciphertext
 
 	t.Run("restart", func(t *testing.T) {
 		if err := d.end(syscall.SIGKILL); err != nil {
@@ -318,6 +306,22 @@ for _ in range(60):
     try: print(s.recv(100).decode())
     except TimeoutError: continue
     break`, host, datagrams.LocalAddr().(*net.UDPAddr).Port)
+}
+
+// deviceSSH does what people do over SSH with stock clients on the device, by the workspace's name.
+func deviceSSH(t *testing.T, d *deployment, dev *device) {
+	ssh := &shell{d, filepath.Join(d.dir, "device_config")}
+	text := fmt.Sprintf("Host coder.dev\n\tHostName dev.coder\n\tProxyCommand ip netns exec %s nc %%h %%p\n\tStrictHostKeyChecking accept-new\n\tUserKnownHostsFile %s\n\tLogLevel ERROR\n",
+		dev.ns, filepath.Join(d.dir, "device_hosts"))
+	if err := os.WriteFile(ssh.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]func(*testing.T, *shell){
+		"status": sshStatus, "rsync": sshRsync, "git": sshGit, "forwards": sshForwards, "agent": sshAgent,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, ssh) })
+	}
+	t.Run("clients", func(t *testing.T) { deviceClients(t, d, dev) })
 }
 
 // deviceClients reaches the workspace over SSH with PuTTY, Dropbear and paramiko.
