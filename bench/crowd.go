@@ -87,7 +87,9 @@ func (p *phone) crowd(ctx context.Context) error {
 		return err
 	}
 	of := fmt.Sprintf("%.0f MB without devices", before)
-	p.add(row{Name: "server, 1000 registered devices, resident", Value: registered - before, Unit: "MB more", Yardstick: of})
+	p.add(row{
+		Name: "server, 1000 registered devices, resident", Value: registered - before, Unit: "MB more", Yardstick: of,
+	})
 	p.add(row{
 		Name: "server, 1000 registered and 100 active devices, resident", Unit: "MB more", Goal: "≤ 60",
 		Value:     resident(p.server.Process.Pid) - before,
