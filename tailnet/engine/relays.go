@@ -360,10 +360,10 @@ func (l *relayLink) transport() *http.Transport {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			sendbuffer.Enlarge(c)
 		}
-		return sendbuffer.Fit(c), nil
+		return c, err
 	}
 	return t
 }

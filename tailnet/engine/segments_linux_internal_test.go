@@ -24,7 +24,7 @@ func TestRelaySegments(t *testing.T) {
 	}
 	defer conn.Close()
 	var segment int
-	err = netio.Control(conn.(interface{ NetConn() net.Conn }).NetConn().(*net.TCPConn), func(fd int) (err error) {
+	err = netio.Control(conn.(*net.TCPConn), func(fd int) (err error) {
 		segment, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 		return err
 	})

@@ -145,11 +145,12 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	sendbuffer.Enlarge(c)
 	early, err := buffered.Peek(buffered.Reader.Buffered())
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
-	own, in := w.backlogs.wrap(sendbuffer.Fit(c), bytes.NewReader(bytes.Clone(early)), w.native)
+	own, in := w.backlogs.wrap(c, bytes.NewReader(bytes.Clone(early)), w.native)
 	return own, bufio.NewReadWriter(in, buffered.Writer), nil
 }
 

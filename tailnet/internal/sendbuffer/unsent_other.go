@@ -4,4 +4,4 @@ package sendbuffer
 
 import "net"
 
-func limitUnsent(*net.TCPConn, int) {}
+func limitUnsent(*net.TCPConn) {}
