@@ -1,5 +1,5 @@
-// What a person at the dashboard sees while the disk of the database or of a provisioner is full, and once there is space
-// again. Only root can make a small disk: otherwise, and where root may not mount, these tests are skipped.
+// What a person at the dashboard sees while the disk of the database or of a provisioner is full, and once there is
+// space again. Only root can make a small disk: otherwise, and where root may not mount, these tests are skipped.
 import { execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
