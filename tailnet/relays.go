@@ -64,9 +64,9 @@ func (n *Node) ExpectRelay(server *url.URL) {
 	n.updateInfo(func(info *NodeInfo) { info.Region = ServerRegion })
 }
 
-// SetRelayMap sets the available relays, and whether there are direct paths beside them. server is the URL at which this process reaches its server, for relays without
-// a URL of their own. The node has a home relay when this returns; it may move to a nearer one once it has measured
-// them.
+// SetRelayMap sets the available relays, and whether there are direct paths beside them. server is the URL at which
+// this process reaches its server, for relays without a URL of their own. The node has a home relay when this returns;
+// it may move to a nearer one once it has measured them.
 //
 // Relays are reached by an HTTP upgrade at "/derp" below their URL, through the proxy set in the environment, and over
 // a websocket where the upgrade does not get through.

@@ -64,8 +64,8 @@ type entry struct {
 // RegionAddr is the address of a region proxy's node. The server records what comes from there, so a Log does not.
 type RegionAddr struct{ net.Addr }
 
-// Log has the clients' connections that are reported to the server. Its methods do not block, and a report never delays a
-// session.
+// Log has the clients' connections that are reported to the server. Its methods do not block, and a report never delays
+// a session.
 type Log struct {
 	in, out atomic.Int64 // bytes of all connections, also of those that have no entry
 

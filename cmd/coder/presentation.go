@@ -23,7 +23,9 @@ func (o *presentationOptions) flags(f *pflag.FlagSet) {
 		"URL of terms that users accept on the sign-in page before they sign in")
 	f.StringVar(&o.upgradeMessage, "cli-upgrade-message", "", "what command lines of another version than the server's say about how to get the server's (default their own words)")
 	f.StringSliceVar(&o.sshOptions, "ssh-config-options", nil, "options that coder config-ssh writes for workspaces' hosts, such as ServerAliveInterval=30; only those that can do no harm on users' machines")
-	f.BoolVar(&o.browserOnly, "browser-only", false, "let users reach workspaces through the dashboard and apps only, and refuse command lines, editors and SSH clients")
+	f.BoolVar(&o.browserOnly, "browser-only", false,
+		"let users reach workspaces through the dashboard and apps only, and refuse command lines, editors and SSH "+
+			"clients")
 	f.StringVar(&o.hostPrefix, "ssh-hostname-prefix", "",
 		"prefix of workspaces' hosts in OpenSSH's configuration (default coder.)")
 	f.StringVar(&o.hostSuffix, "workspace-hostname-suffix", "",

@@ -143,14 +143,18 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 		"serve apps on their own hosts only, never by path on the dashboard's host")
 	f.StringVar(&opts.replicaURL, "replica-url", "", "URL at which the deployment's other servers reach this one, and no other (default derived from --http-address)")
 	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
-	f.BoolVar(&opts.relayOnly, "block-direct-connections", false, "send all packets between users, workspaces, provisioners and the server through relays, and none directly; set it at all servers")
+	f.BoolVar(&opts.relayOnly, "block-direct-connections", false,
+		"send all packets between users, workspaces, provisioners and the server through relays, and none directly; set "+
+			"it at all servers")
 	f.StringVar(&opts.sshAddress, "ssh-address", "", "address to serve stock SSH clients on, such as 0.0.0.0:2222, so that they reach workspaces without this program (default none)")
 	f.StringVar(&opts.sshAccessAddress, "ssh-access-address", "", "host and port at which users reach --ssh-address (default the access URL's host and the port of --ssh-address)")
 	f.StringSliceVar(&opts.sshKeyRegions, "ssh-key-regions", nil, "regions at which public SSH keys that users add may sign in, unless a user says otherwise; a user allows others with coder ssh-key regions (default none)")
 	f.BoolVar(&opts.sshAutostart, "ssh-autostart", true,
 		"start a stopped workspace when its owner connects to --ssh-address")
 	f.Var(&opts.maxSSHKey, "max-ssh-key-lifetime", "how long a public SSH key signs in its user after it was added, such as 90d, also if it was added before this was set; 0 for as long as its user chose")
-	f.StringVar(&opts.releaseMirror, "release-mirror-url", "", "URL of a folder with the command line for other systems, and SHA256SUMS, such as /bin of another server: what this build has not is fetched from there when users download it (default none)")
+	f.StringVar(&opts.releaseMirror, "release-mirror-url", "",
+		"URL of a folder with the command line for other systems, and SHA256SUMS, such as /bin of another server: what "+
+			"this build has not is fetched from there when users download it (default none)")
 	opts.wireGuard.flags(f)
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
 	opts.pool.flags(f)

@@ -231,7 +231,8 @@ func (s *Service) regions(ctx context.Context) sdk.HealthSection {
 		section.Message = "There are no region proxies. The servers relay all traffic."
 	case len(unreachable) > 0:
 		return bad(section, sdk.HealthWarning, CodeRegionUnreachable, "Region proxies are not connected: "+strings.Join(unreachable, ", ")+". Nodes use other relays.",
-			"Start them again, and check that they reach the server and that the server reaches their access URLs. Any that you have taken down for good is listed until you delete it: coder wsproxy delete NAME.")
+			"Start them again, and check that they reach the server and that the server reaches their access URLs. Any "+
+				"that you have taken down for good is listed until you delete it: coder wsproxy delete NAME.")
 	case len(differ.names) > 0:
 		return bad(section, sdk.HealthWarning, CodeRegionVersion, differ.message("Region proxies"), differ.remedy())
 	}

@@ -103,9 +103,9 @@ func (s *Service) patchSettings(w http.ResponseWriter, r *http.Request) error {
 		kept := slices.DeleteFunc(slices.Clone(before), func(section string) bool {
 			return slices.Contains(undismiss, section) || slices.Contains(dismiss, section)
 		})
-		after := append(kept, dismiss...)
-		slices.Sort(after)
-		return after
+		kept = append(kept, dismiss...)
+		slices.Sort(kept)
+		return kept
 	})
 }
 

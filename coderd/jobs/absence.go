@@ -14,8 +14,8 @@ import (
 // that move to another server take less.
 const absentBeats = 4
 
-// returnTime is how long an external daemon that a server could not hear before, because the server was not there or had
-// no database, has to connect again before its job says that it is offline. Daemons try at least every 15 seconds.
+// returnTime is how long an external daemon that a server could not hear before, because the server was not there or
+// had no database, has to connect again before its job says that it is offline. Daemons try at least every 15 seconds.
 const returnTime = 20 * time.Second
 
 // absenceStage is the stage of the log in which the server reports that the provisioner went, and came back.
@@ -176,8 +176,8 @@ func (s *Service) outcome(job dbsqlc.ProvisionerJob, row dbsqlc.GetProvisionerUn
 }
 
 // cancelAbsent ends a job at once that is to be canceled and whose daemon is known to be offline, in the caller's
-// transaction, which has locked the job. It reports whether it did. What the daemon may still run has no lease any more: it stops
-// when the daemon reaches a server, and after the grace period otherwise.
+// transaction, which has locked the job. It reports whether it did. What the daemon may still run has no lease any
+// more: it stops when the daemon reaches a server, and after the grace period otherwise.
 func (s *Service) cancelAbsent(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) (bool, error) {
 	if job.WorkerID == nil {
 		return false, nil

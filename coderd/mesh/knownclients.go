@@ -19,8 +19,8 @@ const (
 	sweepEvery = time.Minute
 )
 
-// knownClients remembers which users joined as which clients. An agent may report a short connection after its client has
-// left, and the coordinator no longer knows it then. The zero value is ready to use.
+// knownClients remembers which users joined as which clients. An agent may report a short connection after its client
+// has left, and the coordinator no longer knows it then. The zero value is ready to use.
 type knownClients struct {
 	mu     sync.Mutex
 	byAddr map[netip.Addr]knownClient // guarded by mu

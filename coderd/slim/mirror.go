@@ -51,8 +51,8 @@ type Mirror struct {
 	Key string
 }
 
-// ParseMirror returns the address of a mirror, nil for "". What it sends is run on users' machines, so it must prove who
-// it is.
+// ParseMirror returns the address of a mirror, nil for "". What it sends is run on users' machines, so it must prove
+// who it is.
 func ParseMirror(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil

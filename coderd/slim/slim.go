@@ -186,8 +186,8 @@ func (bin *binary) unpack(files fs.FS, dir, name string) error {
 	return os.Rename(temp.Name(), bin.path)
 }
 
-// fingerprint distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and length
-// of the unpacked data). Hashing the file would read all of it into memory at every start.
+// fingerprint distinguishes packed files by their lengths and gzip's trailer (RFC 1952, section 2.3.1: CRC-32 and
+// length of the unpacked data). Hashing the file would read all of it into memory at every start.
 func fingerprint(packed fs.File) (string, error) {
 	info, err := packed.Stat()
 	if err != nil {

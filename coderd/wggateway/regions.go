@@ -110,7 +110,8 @@ func (g *Gateway) regionDevices(w http.ResponseWriter, r *http.Request) error {
 	out := region.DevicesResponse{Owner: req.Owner, Devices: []region.Device{}}
 	for _, d := range list {
 		out.Devices = append(out.Devices, region.Device{
-			ID: d.ID, Owner: g.opts.Aliases.Alias(proxy.ID, d.User), Name: d.Name, Key: d.Key[:], Endpoint: d.Endpoint, Left: d.Left,
+			ID: d.ID, Owner: g.opts.Aliases.Alias(proxy.ID, d.User), Name: d.Name, Key: d.Key[:],
+			Endpoint: d.Endpoint, Left: d.Left,
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)

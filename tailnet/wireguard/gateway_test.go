@@ -394,7 +394,8 @@ func TestReplayedHandshake(t *testing.T) {
 		t.Errorf("copies lead from %s to %s, %v", before, after, ok)
 	}
 	closing() // what it was about to send, it has sent
-	for err = nil; err == nil; err = read(100 * time.Millisecond) {
+	for err = nil; err == nil; {
+		err = read(100 * time.Millisecond)
 	}
 	if !errors.Is(err, os.ErrDeadlineExceeded) || answers > begun {
 		t.Errorf("%d handshakes, and copies of one, are answered %d times, %v", begun, answers, err)

@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -66,7 +67,7 @@ func (d device) session(ctx context.Context, client *sdk.Client) result {
 
 // expired returns why the program no longer waits: the code has expired, or the user has ended the command.
 func expired(ctx context.Context, client *sdk.Client) error {
-	if err := context.Cause(ctx); err == context.Canceled {
+	if err := context.Cause(ctx); errors.Is(err, context.Canceled) {
 		return err
 	}
 	return exit.Try(fault.New(fault.Unauthenticated, "the code has expired"), "coder login %s",
