@@ -188,11 +188,11 @@ func (d crowdDevice) connect(
 		err = byteBack(conn)
 	}
 	if err != nil {
-		device.WireGuard.Close()
+		device.Close()
 		return nil, fmt.Errorf("device %s: %w", d.addr, err)
 	}
 	return func() {
 		conn.Close()
-		device.WireGuard.Close()
+		device.Close()
 	}, nil
 }

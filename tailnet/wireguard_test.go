@@ -29,7 +29,10 @@ func newDevice(t *testing.T, n *tailnet.Node) (id uuid.UUID, _ *netstack.Net) {
 		t.Fatal(err)
 	}
 	dev := device.NewDevice(tun, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
-	t.Cleanup(dev.Close)
+	t.Cleanup(func() {
+		_ = dev.Down() // first: a packet that arrives while the stack closes is answered into a closed channel
+		dev.Close()
+	})
 	own := n.PublicKey()
 	config := fmt.Sprintf("private_key=%x\nlisten_port=0\npublic_key=%x\nallowed_ip=%s/128\nendpoint=127.0.0.1:%d\n",
 		secret.Bytes(), own[:], n.Addr(), n.Status().ListenOn)

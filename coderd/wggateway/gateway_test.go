@@ -199,7 +199,7 @@ func TestEnds(t *testing.T) {
 		if err := testwait.For(t, "the dial is cancelled", done); err == nil || strings.Contains(err.Error(), "refused") {
 			t.Errorf("the former device's connection: %v; want silence", err)
 		}
-		former.WireGuard.Close()
+		former.Close()
 		p.reaches(t, w.bobs, 8000)
 		p.refused(t, w.dev, 8000)
 	})

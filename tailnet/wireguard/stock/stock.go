@@ -22,7 +22,7 @@ type Device struct {
 }
 
 // Start starts a device with a private key and an address. It sends nothing before something is dialed. The caller must
-// close its WireGuard.
+// close it.
 func Start(private Key, addr netip.Addr, gateway Key, port uint16, allowed netip.Prefix) (*Device, error) {
 	tun, stack, err := netstack.CreateNetTUN([]netip.Addr{addr}, nil, 1280)
 	if err != nil {
@@ -35,8 +35,15 @@ func Start(private Key, addr netip.Addr, gateway Key, port uint16, allowed netip
 		err = d.WireGuard.Up()
 	}
 	if err != nil {
-		d.WireGuard.Close()
+		d.Close()
 		return nil, fmt.Errorf("start device: %w", err)
 	}
 	return d, nil
+}
+
+// Close stops the device, and then closes its stack: WireGuard's own Close does it the other way round, and a packet
+// that arrives meanwhile, and that the stack answers, is written to a closed channel.
+func (d *Device) Close() {
+	_ = d.WireGuard.Down() // it fails only for a device that is closed
+	d.WireGuard.Close()
 }

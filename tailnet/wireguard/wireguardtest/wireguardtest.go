@@ -38,6 +38,6 @@ func New(t testing.TB, private Key, addr netip.Addr, gateway Key, port uint16, a
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(d.WireGuard.Close)
+	t.Cleanup(d.Close)
 	return d
 }
