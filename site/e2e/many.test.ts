@@ -118,7 +118,7 @@ it("finds the last of many users, makes a workspace for them and suspends them",
 
   // Newest first, so that the oldest are on the third page.
   await page.goto("/users?sort=created");
-  await page.getByText("111 users").waitFor();
+  await page.getByText("111 users", { exact: true }).waitFor();
   await row.waitFor();
   await page.getByRole("button", { name: "Next" }).click();
   await page.getByText("51–100").waitFor();
@@ -136,7 +136,7 @@ it("finds the last of many users, makes a workspace for them and suspends them",
   await page.getByRole("heading", { name: "theirs" }).waitFor();
 
   await page.goto("/users");
-  await page.getByText("111 users").waitFor();
+  await page.getByText("111 users", { exact: true }).waitFor();
   await page.getByLabel("Search users").fill(last);
   await page.getByText("1 user", { exact: true }).waitFor();
   await row.getByRole("button", { name: `More for ${last}` }).click();
