@@ -82,6 +82,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			srv := newServer(env.WorkDir)
 			env.Values["server"] = srv
+			env.Values["provider"] = &scriptProvider{t: env.T().(testing.TB)}
 			env.Defer(func() {
 				srv.cleanup()
 				if t, ok := env.T().(interface{ Failed() bool }); ok && t.Failed() {
@@ -114,6 +115,7 @@ func TestScripts(t *testing.T) {
 			"retry":      cmdRetry,
 			"mailserver": cmdMailServer,
 			"sql":        cmdSQL,
+			"provider":   cmdProvider,
 		},
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/codermesh/codermesh/v2/coderd/extauth/extauthtest"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -58,6 +59,11 @@ func gitForge(t *testing.T, provider *extauthtest.Provider) *httptest.Server {
 // link signs a user in at the provider, as their browser does, and returns the final address.
 func (d *deployment) link(token string) string {
 	d.t.Helper()
+	return d.linkTo("forge", token)
+}
+
+func (d *deployment) linkTo(provider, token string) string {
+	d.t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		d.t.Fatal(err)
@@ -68,7 +74,7 @@ func (d *deployment) link(token string) string {
 	}
 	jar.SetCookies(base, []*http.Cookie{{Name: "coder_session_token", Value: token, Path: "/"}})
 	client := &http.Client{Jar: jar, Timeout: settle}
-	resp, err := client.Get(d.url() + "/external-auth/forge/callback")
+	resp, err := client.Get(d.url() + "/external-auth/" + provider + "/callback")
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -305,5 +311,27 @@ func TestExternalAuthConfiguration(t *testing.T) {
 		if status(err) != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %v\n%s", setting, err, stderr)
 		}
+	}
+}
+
+// scriptProvider is the OAuth 2 provider of a script.
+type scriptProvider struct {
+	t testing.TB
+	*extauthtest.Provider
+}
+
+// cmdProvider starts a provider, whose address and client are then in variables of the script, or makes it answer all
+// devices with a word of RFC 8628, or with tokens for "entered".
+func cmdProvider(ts *testscript.TestScript, neg bool, args []string) {
+	p := ts.Value("provider").(*scriptProvider)
+	switch {
+	case !neg && len(args) == 1 && args[0] == "start":
+		p.Provider = extauthtest.New(p.t)
+		ts.Setenv("PROVIDER", p.URL)
+		ts.Setenv("CLIENT", extauthtest.ClientID)
+	case !neg && len(args) == 2 && args[0] == "devices":
+		p.Devices(strings.TrimSuffix(args[1], "entered"))
+	default:
+		ts.Fatalf("usage: provider start | provider devices WORD")
 	}
 }
