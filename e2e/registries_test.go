@@ -7,6 +7,8 @@ import (
 	"compress/gzip"
 	"crypto/sha512"
 	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/codermesh/codermesh/v2/coderd/extauth/extauthtest"
 )
 
 // registries serves a package "hello" to npm, pip and Go and a module to Terraform, as a mirror on an operator's network does: files below a folder.
@@ -29,13 +33,26 @@ type registries struct {
 
 func serveRegistries(t *testing.T) *registries {
 	t.Helper()
+	return serveRegistriesTo(t, httptest.NewServer, "", func(*http.Request) bool { return true })
+}
+
+// serveRegistriesTo serves them to requests that admit accepts, with npm's below another path, too.
+func serveRegistriesTo(
+	t *testing.T, start func(http.Handler) *httptest.Server, npm string, admit func(*http.Request) bool,
+) *registries {
+	t.Helper()
 	dir := t.TempDir()
 	r := &registries{}
 	files := http.FileServer(http.Dir(dir))
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.Server = start(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.paths = append(r.paths, req.URL.Path)
 		r.mu.Unlock()
+		if !admit(req) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+			http.Error(w, "who?", http.StatusUnauthorized)
+			return
+		}
 		if place, ok := strings.CutSuffix(req.URL.Path, "/download"); ok && strings.HasPrefix(place, "/modules/") {
 			w.Header().Set("X-Terraform-Get", "./module.tar.gz")
 			w.WriteHeader(http.StatusNoContent)
@@ -51,7 +68,7 @@ func serveRegistries(t *testing.T) *registries {
 	sum := sha512.Sum512(tarball)
 	for name, text := range map[string][]byte{
 		"npm/hello": fmt.Appendf(nil, `{"name": "hello", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "hello", "version": "1.0.0",
-			"dist": {"tarball": "%s/npm/tarballs/hello-1.0.0.tgz", "integrity": "sha512-%s"}}}}`, r.URL, base64.StdEncoding.EncodeToString(sum[:])),
+			"dist": {"tarball": "%s/npm/tarballs/hello-1.0.0.tgz", "integrity": "sha512-%s"}}}}`, r.URL+npm, base64.StdEncoding.EncodeToString(sum[:])),
 		"npm/tarballs/hello-1.0.0.tgz": tarball,
 
 		"pypi/simple/hello/index.html": []byte(`<!DOCTYPE html><html><body><a href="../../hello-1.0.0-py3-none-any.whl">hello-1.0.0-py3-none-any.whl</a></body></html>`),
@@ -185,13 +202,7 @@ resource "coder_env" "motd" {
 		},
 	} {
 		t.Run(tt.program, func(t *testing.T) {
-			path, err := exec.LookPath(tt.program)
-			if err == nil && tt.program == "python3" {
-				// Python itself: a pyenv's "python3" rewrites its user's folders after each installation, one process at a time.
-				var out []byte
-				out, err = exec.CommandContext(t.Context(), path, "-c", "import pip, sys; print(sys.executable)").Output()
-				path = strings.TrimSpace(string(out))
-			}
+			path, err := programPath(t, tt.program)
 			if err != nil {
 				t.Skipf("this machine lacks %s: %v", tt.program, err)
 			}
@@ -204,4 +215,100 @@ resource "coder_env" "motd" {
 			}
 		})
 	}
+}
+
+// artifactory serves the packages where JFrog Artifactory has them, to those who show a good token of the provider: ada with it as password, or
+// the token alone.
+func artifactory(t *testing.T, provider *extauthtest.Provider) *registries {
+	t.Helper()
+	admit := func(r *http.Request) bool {
+		for from, to := range map[string]string{"/artifactory/api/npm/npm/": "/npm/", "/artifactory/api/pypi/pypi/": "/pypi/", "/artifactory/api/go/go/": "/go/"} {
+			if rest, ok := strings.CutPrefix(r.URL.Path, from); ok {
+				r.URL.Path = to + rest
+			}
+		}
+		if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+			return provider.Good(bearer)
+		}
+		user, password, _ := r.BasicAuth()
+		return user == "ada" && provider.Good(password)
+	}
+	return serveRegistriesTo(t, httptest.NewTLSServer, "/artifactory/api/npm", admit)
+}
+
+// TestArtifactoryExample pushes examples/artifactory. npm, pip and Go in a workspace get packages with its owner's login, which a renewal of the
+// token replaces, and Docker has it; without it the registry refuses them.
+func TestArtifactoryExample(t *testing.T) {
+	t.Parallel()
+	provider := extauthtest.New(t)
+	r := artifactory(t, provider)
+	// Go may be in a folder that a sandbox hides.
+	d := prepare(t, "--provisioner-isolation", "none")
+	d.extra = []string{
+		"CODER_EXTERNAL_AUTH_0_ID=jfrog", "CODER_EXTERNAL_AUTH_0_TYPE=jfrog", "CODER_EXTERNAL_AUTH_0_DISPLAY_NAME=JFrog Artifactory",
+		"CODER_EXTERNAL_AUTH_0_CLIENT_ID=" + extauthtest.ClientID, "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=" + extauthtest.ClientSecret,
+		"CODER_EXTERNAL_AUTH_0_AUTH_URL=" + provider.URL + "/authorize", "CODER_EXTERNAL_AUTH_0_TOKEN_URL=" + provider.URL + "/token",
+		"CODER_EXTERNAL_AUTH_0_SCOPES=applied-permissions/user",
+	}
+	d.begin()
+	example, err := filepath.Abs("../examples/artifactory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.coder("templates", "push", "artifactory", "-d", example, "-y",
+		"--variable", "artifactory_url="+r.URL+"/artifactory")
+	if _, stderr, err := d.try("create", "dev", "-t", "artifactory", "-y"); err == nil || !strings.Contains(stderr, "/external-auth/jfrog") {
+		t.Fatalf("create without the login: %v\n%s", err, stderr)
+	}
+	d.linkTo("jfrog", d.token)
+	d.coder("create", "dev", "-t", "artifactory", "-y", "--wait")
+	authority := filepath.Join(d.dir, "registry.pem")
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	trust := fmt.Sprintf("export SSL_CERT_FILE=%[1]s NODE_EXTRA_CA_CERTS=%[1]s PIP_CERT=%[1]s; ", authority)
+	for program, script := range map[string]string{
+		"npm":     `npm install --no-fund --no-audit hello && node -e 'console.log(require("hello"))'`,
+		"python3": `python3 -m pip install --quiet --disable-pip-version-check --target . hello && python3 -c 'import hello; print(hello.word)'`,
+		"go":      `GOTOOLCHAIN=local GOFLAGS=-modcacherw GOPATH=$PWD go mod download example.com/hello@v1.0.0 && cat pkg/mod/example.com/hello@v1.0.0/hello.txt`,
+	} {
+		path, err := programPath(t, program)
+		if err != nil {
+			t.Errorf("this machine lacks %s: %v", program, err)
+			continue
+		}
+		in := func(dir, before string) (string, string, error) {
+			return d.try("ssh", "dev", "--", "set -e; PATH="+filepath.Dir(path)+":$PATH; mkdir -p "+dir+"; cd "+dir+"; "+trust+before+script)
+		}
+		if out, stderr, err := in(program, ""); err != nil || !strings.Contains(out, "hello from ") {
+			t.Errorf("%s: %v: got %q\n%s", program, err, out, stderr)
+		}
+		if out, _, err := in("no-"+program, "export NETRC=/dev/null NPM_CONFIG_GLOBALCONFIG=/dev/null npm_config_cache=$PWD PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1; "); err == nil {
+			t.Errorf("%s without the login: got %q", program, out)
+		}
+	}
+	var docker struct {
+		Auths map[string]struct{ Auth []byte }
+	}
+	if err := json.Unmarshal([]byte(d.coder("ssh", "dev", "--", "cat $DOCKER_CONFIG/config.json")), &docker); err != nil {
+		t.Fatal(err)
+	}
+	auth := docker.Auths[strings.TrimPrefix(r.URL, "https://")].Auth
+	if name, token, _ := strings.Cut(string(auth), ":"); name != "ada" || !provider.Good(token) {
+		t.Errorf("docker has the login %q", auth)
+	}
+	if out := d.coder("ssh", "dev", "--", "find ~/.artifactory -type f -perm /077"); out != "" {
+		t.Errorf("others can read %s", out)
+	}
+}
+
+// programPath returns where a program is. For Python that is Python itself: a pyenv's "python3" rewrites its user's
+// folders after each installation, one process at a time.
+func programPath(t *testing.T, name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil || name != "python3" {
+		return path, err
+	}
+	out, err := exec.CommandContext(t.Context(), path, "-c", "import pip, sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(out)), err
 }
