@@ -58,6 +58,8 @@ secrets: {provisionerPSK: {name: psk}}
 service: {annotations: {a: b}}
 stun: {enabled: true, annotations: {a: b}}
 metrics: {enabled: true, serviceMonitor: {enabled: true, interval: 1m, labels: {a: b}}}
+webhooks: {allowedNetworks: [10.96.0.0/12, 192.0.2.0/24]}
+connections: {blockDirect: true, browserOnly: true}
 ingress: {enabled: true, className: nginx, annotations: {a: b}, tlsSecret: certificate}` + common,
 	"codermesh-provisioner": `
 replicas: 2
