@@ -84,6 +84,7 @@ export class Server {
       LANG: "C.UTF-8",
       TERM: "xterm-256color",
       CODER_SSH_ADDRESS: "127.0.0.1:0",
+      CODER_WEBHOOK_ALLOWED_NETWORKS: "127.0.0.0/8",
       // Browsers take every name below localhost for this machine.
       CODER_WILDCARD_ACCESS_URL: `*.apps.localhost:${port}`,
     };
