@@ -67,7 +67,7 @@ func extentOf(actor rbac.Actor, log rbac.Resource) (rbac.Extent, error) {
 	e := actor.Extent(log)
 	if !e.All && len(e.Organizations) == 0 {
 		return e, fault.New(fault.Forbidden, "You do not have permission to read this log.").
-			WithDetail("This needs the role %s.", rbac.RoleAuditor)
+			WithDetail("Requires the role %s.", rbac.RoleAuditor)
 	}
 	return e, nil
 }

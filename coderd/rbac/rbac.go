@@ -158,13 +158,13 @@ func forbidden(action Action, resource Resource) error {
 	case g.private:
 		return f.WithDetail("No role allows it: only its owner can, and those with whom it is shared.")
 	case g.to&templateAdmin != 0:
-		return f.WithDetail("This needs the role %s. Ask an owner of the deployment.", RoleTemplateAdmin)
+		return f.WithDetail("Requires the role %s. Ask an owner of the deployment.", RoleTemplateAdmin)
 	case g.to&self != 0:
 		return f.WithDetail("Only its owner, or an owner of the deployment, can do this.")
 	case g.to&userAdmin != 0:
-		return f.WithDetail("This needs the role %s. Ask an owner of the deployment.", RoleUserAdmin)
+		return f.WithDetail("Requires the role %s. Ask an owner of the deployment.", RoleUserAdmin)
 	case g.to&orgAdmin != 0:
-		return f.WithDetail("This needs the role %s. Ask an admin of the organization.", RoleOrganizationAdmin)
+		return f.WithDetail("Requires the role %s. Ask an admin of the organization.", RoleOrganizationAdmin)
 	}
-	return f.WithDetail("This needs the role %s.", RoleOwner)
+	return f.WithDetail("Requires the role %s.", RoleOwner)
 }

@@ -90,13 +90,13 @@ func (s *Service) buildRequestOf(
 		// Orphaned resources may keep running and cost money: those who manage the template decide.
 		if !out.anyVersion {
 			return out, fault.New(fault.Forbidden, "You do not have permission to orphan resources.").
-				WithDetail("This needs the role %s. Ask an owner of the deployment.", rbac.RoleTemplateAdmin)
+				WithDetail("Requires the role %s. Ask an owner of the deployment.", rbac.RoleTemplateAdmin)
 		}
 		out.state = []byte{}
 	case len(req.ProvisionerState) > 0:
 		if err := actor.May(rbac.Update, object(ws).As(rbac.WorkspaceState)); err != nil {
 			return out, fault.New(fault.Forbidden, "You do not have permission to replace Terraform's state.").
-				WithField("state", "needs the role owner")
+				WithField("state", "requires the role owner")
 		}
 		out.state, out.forceState = req.ProvisionerState, req.ForceState
 	}

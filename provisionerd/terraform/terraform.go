@@ -191,7 +191,7 @@ func (e *Executor) Concerns() []string { return slices.Clone(e.host.Concerns()) 
 func (e *Executor) Announce() {
 	e.log.Info("terraform is ready", "program", e.host.Program().Name(), "isolation", e.host.Confinement())
 	if concern := e.host.Program().Concern(); concern != "" {
-		e.log.Warn("old Terraform", "reason", concern)
+		e.log.Warn(concern)
 	}
 	for _, concern := range slices.Concat(e.host.Concerns(), e.cache.cli.concerns) {
 		e.log.Warn(concern)
