@@ -82,6 +82,16 @@ type mirrored struct {
 	failed map[string]failure
 }
 
+// known returns a program that was fetched, or why it cannot be fetched now, or neither.
+func (m *mirrored) known(name string) (*binary, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before := m.failed[name]; m.have[name] == nil && time.Since(before.at) < afterFailure {
+		return nil, before.err
+	}
+	return m.have[name], nil
+}
+
 type failure struct {
 	at  time.Time
 	err error
@@ -113,10 +123,13 @@ func (b *Binaries) Missing() (names []string) {
 	return names
 }
 
-// get returns a program of the mirror, and nil if no release has it. It blocks while it fetches.
+// get returns a program of the mirror, and nil if no release has it. It blocks while it fetches, one program at a time.
 func (m *mirrored) get(ctx context.Context, name string) (*binary, error) {
 	if m == nil || !slices.Contains(platforms, name) {
 		return nil, nil
+	}
+	if bin, err := m.known(name); bin != nil || err != nil {
+		return bin, err
 	}
 	select {
 	case m.turn <- struct{}{}:
@@ -124,14 +137,8 @@ func (m *mirrored) get(ctx context.Context, name string) (*binary, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	m.mu.Lock()
-	bin, before := m.have[name], m.failed[name]
-	m.mu.Unlock()
-	switch {
-	case bin != nil:
-		return bin, nil
-	case before.err != nil && time.Since(before.at) < afterFailure:
-		return nil, before.err
+	if bin, err := m.known(name); bin != nil || err != nil { // another request has fetched it meanwhile
+		return bin, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

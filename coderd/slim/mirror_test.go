@@ -20,6 +20,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/coderd/slim"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
 const forMac = "a program for macOS"
@@ -105,6 +106,50 @@ func TestMirror(t *testing.T) {
 	}
 	if got := m.taken(); len(got) != 0 {
 		t.Errorf("the mirror was asked for %q", got)
+	}
+}
+
+// TestSlowMirror: while one program is fetched, those that were fetched before are served.
+func TestSlowMirror(t *testing.T) {
+	t.Parallel()
+	const name, slow = "coder-darwin-arm64", "coder-windows-amd64.exe"
+	begun, release := make(chan struct{}), make(chan struct{})
+	files := map[string]string{"SHA256SUMS": line(forMac, name) + line("late", slow), name: forMac, slow: "late"}
+	m := &mirror{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		file := strings.TrimPrefix(r.URL.Path, "/bin/")
+		if file == slow {
+			close(begun)
+			<-release
+		}
+		_, _ = io.WriteString(w, files[file])
+	}))}
+	t.Cleanup(m.Close)
+	var once sync.Once
+	end := func() { once.Do(func() { close(release) }) }
+	t.Cleanup(end) // before the mirror is closed, which waits for its answers
+	b := m.use(t, "")
+	status := func(name string) <-chan int {
+		got := make(chan int, 1)
+		go func() {
+			resp, err := get(t, b, name, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- resp.StatusCode
+		}()
+		return got
+	}
+	if got := testwait.For(t, "a program", status(name)); got != http.StatusOK {
+		t.Fatalf("the program: %d", got)
+	}
+	other := status(slow)
+	testwait.For(t, "the request for the slow program", begun)
+	if got := testwait.For(t, "the program that is there", status(name)); got != http.StatusOK {
+		t.Errorf("the program that is there: %d", got)
+	}
+	end()
+	if got := testwait.For(t, "the slow program", other); got != http.StatusOK {
+		t.Errorf("the slow program: %d", got)
 	}
 }
 
