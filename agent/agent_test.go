@@ -25,9 +25,11 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/testhome"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain gives the shells of the tests an empty home.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testhome.M{M: m}) }
 
 func newScript(text string, change func(*agentpb.Script)) *agentpb.Script {
 	id, source := uuid.New(), uuid.New()

@@ -3,25 +3,11 @@
 package region_test
 
 import (
-	"fmt"
 	"os"
 	"testing"
+
+	"github.com/codermesh/codermesh/v2/internal/testhome"
 )
 
-// TestMain gives the shells of the tests' agents an empty home: a profile of the account that runs the tests may wait for locks that other
-// shells hold.
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	home, err := os.MkdirTemp("", "home")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(home)
-	if err := os.Setenv("HOME", home); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
+// TestMain gives the shells of the tests' agents an empty home.
+func TestMain(m *testing.M) { os.Exit(testhome.M{M: m}.Run()) }

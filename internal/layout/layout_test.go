@@ -344,7 +344,7 @@ func TestImportLaw(t *testing.T) {
 		}
 		check("a black-box test of ", p.XTestImports, tests)
 		for _, imported := range p.Imports {
-			if own, ok := strings.CutPrefix(imported, module+"/"); ok && strings.HasSuffix(own, "test") && !strings.HasSuffix(path, "test") {
+			if own, ok := strings.CutPrefix(imported, module+"/"); ok && forTests(own) && !forTests(path) {
 				t.Errorf("%s imports %s, which is for tests", path, own)
 			}
 		}
@@ -364,4 +364,9 @@ func TestImportLaw(t *testing.T) {
 			t.Errorf("the import law has a row for %s, where no package is", row)
 		}
 	}
+}
+
+// forTests reports whether only tests may use a package: its name says so.
+func forTests(path string) bool {
+	return strings.HasSuffix(path, "test") || strings.HasPrefix(path, "internal/test")
 }

@@ -39,7 +39,7 @@ func TestLeavesAreShared(t *testing.T) {
 	for path, parts := range users {
 		_, excused := alone[path]
 		switch {
-		case path == "internal/layout" || strings.HasSuffix(path, "test") || path == "internal/testport" || path == "internal/testwait":
+		case path == "internal/layout" || forTests(path):
 		case len(parts) == 0:
 			t.Errorf("no package uses %s: a command belongs to cmd or tools", path)
 		case len(parts) == 1 && !excused:
