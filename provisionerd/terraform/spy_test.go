@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -39,7 +40,8 @@ func spyStart() {
 			_, flags, _ := strings.Cut(string(info), "flags:\t")
 			var set int
 			_, err := fmt.Sscanf(flags, "%o", &set)
-			if to, _ := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil && set&0o2000000 == 0 && len(entry.Name())+int(entry.Name()[0]) > 1+'2' {
+			number, _ := strconv.Atoi(entry.Name())
+			if to, _ := os.Readlink("/proc/self/fd/" + entry.Name()); err == nil && set&syscall.O_CLOEXEC == 0 && number > 2 {
 				s.Files = append(s.Files, to)
 			}
 		}
