@@ -27,6 +27,8 @@ func (h *Host) policyOf(i isolation, uid int, g Grant, pidFile string) sandbox.P
 	if g.workspace {
 		p.Limits, p.LogBound = sandbox.Limits{}, maxAgentLog
 		bounds, temporary = JobLimits{Memory: g.limits.Memory, Processes: g.limits.Processes}, g.limits.Temporary
+	} else {
+		p.Version = h.program.Version
 	}
 	if g.cgroup != nil {
 		p.Cgroups = g.cgroup.procs()

@@ -45,7 +45,10 @@ func CommandFile(args []string) (name string, ok bool) {
 // Policy is what the sandbox allows one command, and what the command's program starts with. It lies in a file that
 // only the daemon can read. The command is a link to our own program beside it, see Exec.
 type Policy struct {
-	Exec    string   `json:"exec"`           // the program to become
+	Exec string `json:"exec"` // the program to become
+	// Version is the version of the program, a Terraform, if the daemon knows it already. The command then answers
+	// "version -json" and starts nothing: terraform-exec asks before its first command, and cannot be told.
+	Version string   `json:"version,omitempty"`
 	Args    []string `json:"args,omitempty"` // its first arguments, before those of the command
 	Env     []string `json:"env,omitempty"`  // its whole environment, as NAME=value
 	Dir     string   `json:"dir,omitempty"`  // its working folder; empty for /

@@ -30,8 +30,9 @@ import (
 var startEnv = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 // Exec runs a Command, recognized by CommandFile: it takes the name of the policy's file, and the command's arguments,
-// which follow the policy's own. It returns after a failure, or once a process that outlives it runs. Call it before
-// anything else in main: a confined process would inherit open files.
+// which follow the policy's own. It returns after a failure, once a process that outlives it runs, or once it has
+// answered for the program (Policy.Version). Call it before anything else in main: a confined process would inherit
+// open files.
 //
 // With bubblewrap's namespaces the processes form a chain:
 //
@@ -56,6 +57,9 @@ func Exec(name string, args []string) error {
 	p, err := DecodePolicy(text)
 	if err != nil {
 		return err
+	}
+	if p.Version != "" && slices.Equal(args, []string{"version", "-json"}) {
+		return json.NewEncoder(os.Stdout).Encode(map[string]string{"terraform_version": p.Version})
 	}
 	// Landlock, the filter and the account apply to this thread, and exec keeps only this thread.
 	runtime.LockOSThread()
