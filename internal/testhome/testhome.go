@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// M runs the tests of a package with a new empty folder as $HOME, and removes it after them. A package's TestMain calls os.Exit(testhome.M{M:
+// M runs the tests of a package with a new empty folder as $HOME, and removes it after them. Caches stay where they are: $XDG_CACHE_HOME. A package's TestMain calls os.Exit(testhome.M{M:
 // m}.Run()), or goleak.VerifyTestMain(testhome.M{M: m}).
 type M struct{ *testing.M }
 
@@ -20,6 +20,12 @@ func (m M) Run() int {
 		return 1
 	}
 	defer os.RemoveAll(home)
+	if cache, err := os.UserCacheDir(); err == nil {
+		if err := os.Setenv("XDG_CACHE_HOME", cache); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	if err := os.Setenv("HOME", home); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
