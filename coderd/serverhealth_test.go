@@ -308,7 +308,8 @@ func TestCutOffServer(t *testing.T) {
 		t.Fatalf("the health of a lone server is %d", got)
 	}
 	for range 2 { // linked to each other, at addresses that this server cannot reach
-		m.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, schema, links) SELECT $1, 'http://127.0.0.1:1', version, link_version, min_link_version, schema, 1
+		m.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, schema, links, started_at)
+			SELECT $1, 'http://127.0.0.1:1', version, link_version, min_link_version, schema, 1, started_at - interval '1 minute'
 			FROM servers WHERE id = $2`, uuid.New(), m.Mesh.ID())
 	}
 	testwait.Until(t, "503 of the server without links", func() error {

@@ -140,7 +140,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger,
 		Self:        replicas.Server{ID: g.id, URL: s.replicaURL(), Version: buildinfo.Version()},
 		LinkVersion: mesh.LinkVersion, MinLinkVersion: mesh.MinLinkVersion, StateKeys: opts.States.IDs(),
-		Linked: s.Mesh.Linked, Changed: s.replicasChanged,
+		Heard: s.Mesh.HeardServers, Changed: s.replicasChanged,
 	})
 	if err := s.Replicas.Check(ctx); err != nil {
 		return err

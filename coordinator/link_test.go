@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coordinator"
@@ -30,6 +31,34 @@ func TestStrangeServers(t *testing.T) {
 	if got := s.Replicas(); len(got) != 0 {
 		t.Errorf("linked to %v", got)
 	}
+}
+
+// TestHeardServers checks what a server knows about when it heard others, while it has a link and afterwards.
+func TestHeardServers(t *testing.T) {
+	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
+		synctest.Wait()
+		s, never := c.servers[0], newServer(t, coordinator.Options{ID: id("process", 9)})
+		if links, last := never.HeardServers(time.Time{}); links != 0 || !last.IsZero() {
+			t.Errorf("a server without others heard %d of them, last at %s", links, last)
+		}
+		if links, last := s.HeardServers(time.Now().Add(-time.Second)); links != 1 || time.Since(last) != 0 {
+			t.Errorf("linked: %d links, heard %s ago", links, time.Since(last))
+		}
+		if links, _ := s.HeardServers(time.Now()); links != 0 {
+			t.Errorf("%d links were heard later than now", links)
+		}
+		c.cut(0, 1)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if links, last := s.HeardServers(time.Now().Add(-time.Hour)); links != 0 || time.Since(last) != time.Minute {
+			t.Errorf("a minute after the link's end: %d links, heard %s ago", links, time.Since(last))
+		}
+		c.join(0, 1)
+		synctest.Wait()
+		if links, last := s.HeardServers(time.Now().Add(-time.Second)); links != 1 || time.Since(last) != 0 {
+			t.Errorf("linked again: %d links, heard %s ago", links, time.Since(last))
+		}
+	})
 }
 
 // BenchmarkAnnounceFar measures one change of a participant of another server, beside 10 000 others of it, and what such a participant costs.

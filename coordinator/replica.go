@@ -40,6 +40,24 @@ func (s *Server) Linked(id uuid.UUID) bool {
 	return s.links[id] != nil
 }
 
+// HeardServers returns on how many links the other server was heard after a given time, and when any other server was heard
+// last, also on a link that has ended since: the zero time if none ever was.
+func (s *Server) HeardServers(after time.Time) (links int, last time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last = s.heard
+	for _, l := range s.links {
+		at := l.Heard()
+		if at.After(after) {
+			links++
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return links, last
+}
+
 // Links returns the figures of the links to other servers, sorted by server.
 func (s *Server) Links() []peering.Info {
 	s.mu.Lock()
@@ -128,6 +146,9 @@ func (s *Server) detachLink(l *peering.Link) (orphans []uuid.UUID) {
 // loseLink marks the participants of a server as lost because the link to it has ended. Called with mu held.
 func (s *Server) loseLink(l *peering.Link) {
 	delete(s.links, l.Server())
+	if at := l.Heard(); at.After(s.heard) {
+		s.heard = at
+	}
 	if s.closed {
 		return
 	}

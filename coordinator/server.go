@@ -134,6 +134,7 @@ type Server struct {
 	draining bool // Drain was called
 	sessions map[*session]struct{}
 	links    map[uuid.UUID]*peering.Link // to other servers
+	heard    time.Time                   // when the other server was last heard on a link that has ended
 	departed map[uuid.UUID]departure     // participants of this server that are gone; a server without a link may not know
 
 	// Read without a lock.

@@ -32,6 +32,9 @@ const (
 	// from the database's.
 	linkLifetime = 3 * time.Minute
 	linkTimeout  = 10 * time.Second // for the whole handshake
+	// pingInterval is how long the other server may be silent before it is pinged. Two pings that stay unanswered end the
+	// connection, so that a path that drops everything is noticed after three times this, and a new one is tried.
+	pingInterval = 5 * time.Second
 	// maxGreeting is the longest message of the handshake, in bytes.
 	maxGreeting = 8 << 10
 )
@@ -96,6 +99,7 @@ func (s *Service) dialReplica(ctx context.Context, to Replica, use use) (_ *ciph
 	}
 	conn, err := websock.Dial(ctx, to.URL.JoinPath(protocol.LinkPath), websock.DialOptions{
 		Header: http.Header{use.header: {token.Reveal()}}, ReadLimit: protocol.MaxLinkMessage + linkOverhead,
+		PingInterval: pingInterval,
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +145,9 @@ func (s *Service) acceptLink(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Conflict, "This is server %s, not %s", s.opts.ID, claim.To).
 			WithDetail("The --replica-url of a server must lead to that server, not to a load balancer.")
 	}
-	conn, err := websock.Accept(w, r, websock.AcceptOptions{ReadLimit: protocol.MaxLinkMessage + linkOverhead})
+	conn, err := websock.Accept(w, r, websock.AcceptOptions{
+		ReadLimit: protocol.MaxLinkMessage + linkOverhead, PingInterval: pingInterval,
+	})
 	if err != nil {
 		s.log.Debug("link not upgraded", "err", err)
 		return nil

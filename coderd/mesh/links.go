@@ -172,5 +172,11 @@ func (s *Service) Unlinked(server uuid.UUID) bool {
 // Linked returns the ids of the servers to which there is a link now.
 func (s *Service) Linked() []uuid.UUID { return s.coord.Replicas() }
 
+// HeardServers returns on how many links the other server was heard after a given time, and when any other server was
+// heard last: the zero time if none ever was.
+func (s *Service) HeardServers(after time.Time) (links int, last time.Time) {
+	return s.coord.HeardServers(after)
+}
+
 // AgentHere reports whether an agent is connected to this server.
 func (s *Service) AgentHere(id uuid.UUID) bool { return s.coord.Here(id) }

@@ -57,8 +57,9 @@ type Options struct {
 	LinkVersion, MinLinkVersion int
 	// StateKeys are the ids of the keys that this process encrypts with (the first) and decrypts with.
 	StateKeys []string
-	// Linked returns the servers to which this one is linked. nil means that it is linked to none.
-	Linked func() []uuid.UUID
+	// Heard returns on how many links another server was heard after a given time, and when any was heard last, also on
+	// a link that has ended since: the zero time if none ever was. nil means that there are no links.
+	Heard func(after time.Time) (links int, last time.Time)
 	// Changed receives the other servers at the beginning and whenever they may have changed. One goroutine calls it.
 	Changed func([]Server)
 }
@@ -135,6 +136,7 @@ func (s *Service) Start(ctx context.Context) error {
 	if err := s.announce(ctx); err != nil {
 		return err
 	}
+	s.alone.began = time.Now()
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	end := s.opts.PubSub.Subscribe(channel, func(string) { s.wake.Poke() })
 	s.done.Go(func() {
@@ -159,8 +161,8 @@ func (s *Service) announce(ctx context.Context) error {
 
 // watch looks at the table until ctx ends.
 func (s *Service) watch(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
 	failing := false
 	for {
 		err := s.look(ctx)
@@ -168,8 +170,9 @@ func (s *Service) watch(ctx context.Context) {
 			s.opts.Logger.Warn("cannot look for other servers, trying again", "err", err)
 		}
 		failing = err != nil
+		timer.Reset(s.untilLook(time.Now()))
 		select {
-		case <-ticker.C:
+		case <-timer.C:
 		case <-s.wake:
 		case <-ctx.Done():
 			return

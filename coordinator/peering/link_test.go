@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -167,6 +169,63 @@ func TestServerWithoutProxies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// answering is a connection whose other end answers pings until it is frozen.
+type answering struct {
+	protocol.Conn
+	seen   atomic.Pointer[time.Time]
+	frozen chan struct{}
+}
+
+func (c *answering) Ping(ctx context.Context) error {
+	select {
+	case <-c.frozen:
+		<-ctx.Done()
+		return ctx.Err()
+	default:
+	}
+	now := time.Now()
+	c.seen.Store(&now)
+	return nil
+}
+
+func (c *answering) LastSeen() time.Time { return *c.seen.Load() }
+
+// TestHeard checks that an idle link hears the other server at least every MeasureEvery, and when it was heard last once
+// it is silent and when it has ended.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, conn := protocol.Pipe()
+		c, began := &answering{Conn: near, frozen: make(chan struct{})}, time.Now()
+		c.seen.Store(&began)
+		f := &far{t, conn, make(chan error, 1)}
+		f.say(protocol.LinkMessage{Hello: &protocol.LinkHello{Version: protocol.LinkVersion}})
+		l, err := peering.New(t.Context(), there, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { f.end <- l.Serve(&table{}, slog.New(slog.DiscardHandler)) }()
+		for range 60 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if silent := time.Since(l.Heard()); silent >= peering.MeasureEvery {
+				t.Fatalf("after %s an idle link has heard nothing for %s", time.Since(began), silent)
+			}
+		}
+		close(c.frozen)
+		time.Sleep(time.Minute)
+		last := l.Heard()
+		if silent := time.Since(last); silent < time.Minute {
+			t.Errorf("a link that has been silent for a minute was heard %s ago", silent)
+		}
+		l.End()
+		<-f.end
+		if got := l.Heard(); !got.Equal(last) {
+			t.Errorf("a link that has ended was heard at %s, before at %s", got, last)
+		}
+	})
 }
 
 // TestProbe checks both directions of a probe, and that a link that ends answers those in progress.

@@ -71,8 +71,9 @@ func (l *Link) answer(t Table, m protocol.LinkProbe, own *sync.WaitGroup) error 
 }
 
 const (
-	// measureEvery is the time between two measurements of a link, after the first few.
-	measureEvery = 15 * time.Second
+	// MeasureEvery is the time between two measurements of a link, after the first few. So each server hears the other
+	// one at least this often.
+	MeasureEvery = 3 * time.Second
 	firstRounds  = 3
 )
 
@@ -80,7 +81,7 @@ const (
 type Info struct {
 	Server uuid.UUID
 	Since  time.Time
-	// RTT is the latest round trip, measured every 15 seconds; 0 while unknown.
+	// RTT is the latest round trip, measured every MeasureEvery; 0 while unknown.
 	RTT            time.Duration
 	Sent, Received uint64 // messages, without the hellos
 }
@@ -93,6 +94,10 @@ func (l *Link) Info() Info {
 	}
 }
 
+// Heard returns when the other server last sent something, a ping or the answer to one included, also after the link has
+// ended.
+func (l *Link) Heard() time.Time { return protocol.LastSeen(l.conn) }
+
 // RTT returns the shortest round trip so far, 0 while unknown.
 func (l *Link) RTT() time.Duration { return time.Duration(l.shortest.Load()) }
 
@@ -102,7 +107,7 @@ func (l *Link) measure() {
 	if !ok {
 		return
 	}
-	ticker := time.NewTicker(measureEvery)
+	ticker := time.NewTicker(MeasureEvery)
 	defer ticker.Stop()
 	for i := 1; l.ctx.Err() == nil; i++ {
 		begin := time.Now()

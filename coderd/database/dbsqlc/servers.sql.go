@@ -56,7 +56,8 @@ func (q *Queries) Clock(ctx context.Context) (time.Time, error) {
 }
 
 const listServers = `-- name: ListServers :many
-SELECT id, url, version, link_version, min_link_version, state_keys, region, started_at, beat_at, links FROM servers
+SELECT id, url, version, link_version, min_link_version, state_keys, region, started_at, beat_at, links, now()::timestamptz AS now
+FROM servers
 WHERE url <> '' AND beat_at > now() - make_interval(secs => $1::float8) ORDER BY started_at, id
 `
 
@@ -71,6 +72,7 @@ type ListServersRow struct {
 	StartedAt      time.Time
 	BeatAt         time.Time
 	Links          *int32
+	Now            time.Time
 }
 
 // Returns the announced servers with a heartbeat within a number of seconds, oldest first.
@@ -94,6 +96,7 @@ func (q *Queries) ListServers(ctx context.Context, lifeSeconds float64) ([]ListS
 			&i.StartedAt,
 			&i.BeatAt,
 			&i.Links,
+			&i.Now,
 		); err != nil {
 			return nil, err
 		}

@@ -7,7 +7,8 @@ ON CONFLICT (id) DO UPDATE SET url = excluded.url, version = excluded.version, l
 
 -- name: ListServers :many
 -- Returns the announced servers with a heartbeat within a number of seconds, oldest first.
-SELECT id, url, version, link_version, min_link_version, state_keys, region, started_at, beat_at, links FROM servers
+SELECT id, url, version, link_version, min_link_version, state_keys, region, started_at, beat_at, links, now()::timestamptz AS now
+FROM servers
 WHERE url <> '' AND beat_at > now() - make_interval(secs => sqlc.arg(life_seconds)::float8) ORDER BY started_at, id;
 
 -- name: Clock :one
