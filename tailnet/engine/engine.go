@@ -225,11 +225,7 @@ func (e *Engine) Start() error {
 	if err := e.device.Up(); err != nil {
 		return fmt.Errorf("start WireGuard: %w", err)
 	}
-	eventbus.SubscribeFunc(e.events, func(home magicsock.HomeDERPChanged) {
-		if home.New != 0 {
-			e.opts.Home(home.New)
-		}
-	})
+	eventbus.SubscribeFunc(e.events, func(home magicsock.HomeDERPChanged) { e.homeChanged(home.Old, home.New) })
 	eventbus.SubscribeFunc(e.events, func(delta netmon.ChangeDelta) {
 		select {
 		case e.linkEvents <- delta:

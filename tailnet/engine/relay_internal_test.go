@@ -93,6 +93,36 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// TestHomeThatWasRemoved checks that a late measurement cannot make a relay the home that has been removed, and that the
+// node connects to that relay when it is back.
+func TestHomeThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	homes := make(chan int, 10)
+	e := newEngine(t, func(o *Options) {
+		o.RelayOnly = true
+		o.Home = func(region int) { homes <- region }
+	})
+	server, region := newRelay(t), newRelay(t)
+	region.Region, region.Code = 2, "eu"
+	e.SetRelays([]Relay{server}, 1)
+	if got := <-homes; got != 1 {
+		t.Fatalf("the home is %d", got)
+	}
+	testwait.Until(t, "the relay is connected", connected(e))
+	e.magic.ForceSetNearestDERP(2) // as a measurement does that has seen it
+	if got := <-homes; got != 1 {
+		t.Errorf("the home is %d, which was removed", got)
+	}
+	e.SetRelays([]Relay{server, region}, 2)
+	if got := <-homes; got != 2 {
+		t.Errorf("the home is %d", got)
+	}
+	testwait.Until(t, "the region is connected", func() error {
+		state := e.RelayStates()[2]
+		return testwait.Unless(state.Connected, "%+v", state)
+	})
+}
+
 // TestShimServesThisNodeOnly checks that the shim rejects other users of the machine, who can reach its port.
 func TestShimServesThisNodeOnly(t *testing.T) {
 	t.Parallel()

@@ -95,6 +95,30 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	}
 }
 
+// homeChanged is called after magicsock has taken another relay as its home, 0 for none. A measurement that began before
+// a relay was removed may still prefer it. magicsock then takes it without connecting to it, and would not connect once
+// the relay is back, while peers send to this node there. So another relay becomes the home.
+func (e *Engine) homeChanged(old, region int) {
+	e.relaysMu.Lock()
+	listed := func(region int) bool {
+		return slices.ContainsFunc(e.relays, func(r Relay) bool { return r.Region == region })
+	}
+	known, instead := listed(region), 0
+	switch {
+	case listed(old):
+		instead = old
+	case len(e.relays) > 0:
+		instead = e.relays[0].Region
+	}
+	e.relaysMu.Unlock()
+	switch {
+	case known:
+		e.opts.Home(region)
+	case region != 0 && instead != 0:
+		e.magic.ForceSetNearestDERP(instead)
+	}
+}
+
 // openShim makes the shim listen while magicsock lacks a connection to some relay. It gives magicsock the relay map if
 // tell is set or the shim's port has changed.
 func (e *Engine) openShim(tell bool) {
