@@ -147,14 +147,14 @@ type fleets map[uuid.UUID]fleet
 
 // daemons reads the daemons of the jobs' organizations.
 func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.ProvisionerJob) (fleets, error) {
-	all, loaded := fleets{}, map[uuid.UUID]bool{} // daemons that run a job
+	all, loaded := fleets{}, map[uuid.UUID]dbsqlc.ListWorkerLoadsRow{} // daemons that run a job
 	if slices.ContainsFunc(jobs, func(job dbsqlc.ProvisionerJob) bool { return job.Status == statusPending }) {
 		loads, err := q.ListWorkerLoads(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("count the jobs of provisioners: %w", err)
 		}
 		for _, load := range loads {
-			loaded[load.WorkerID] = true
+			loaded[load.WorkerID] = load
 		}
 	}
 	for _, job := range jobs {
@@ -171,7 +171,7 @@ func (s *Service) daemons(ctx context.Context, q *dbsqlc.Queries, jobs []dbsqlc.
 }
 
 func (s *Service) fleet(
-	ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, loaded map[uuid.UUID]bool,
+	ctx context.Context, q *dbsqlc.Queries, organization uuid.UUID, loaded map[uuid.UUID]dbsqlc.ListWorkerLoadsRow,
 ) (fleet, error) {
 	f := fleet{names: map[uuid.UUID]string{}, builtIn: map[uuid.UUID]bool{}}
 	rows, err := q.ListProvisioners(ctx, organization)
@@ -188,9 +188,12 @@ func (s *Service) fleet(
 			f.offline = append(f.offline, candidate{name: row.Name, tags: tags, seen: row.LastSeenAt})
 			continue
 		}
-		f.online = append(f.online, candidate{
-			id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID, loaded[row.ID]),
-		})
+		load, runs := loaded[row.ID]
+		c := candidate{id: row.ID, name: row.Name, tags: tags, busy: s.busy(row.ID, runs)}
+		if load.Leaves {
+			c.until = load.Until
+		}
+		f.online = append(f.online, c)
 	}
 	return f, nil
 }

@@ -93,6 +93,9 @@ func (s *Service) tellPlaces(ctx context.Context, q *dbsqlc.Queries, rows []dbsq
 	for _, row := range rows {
 		job := shown[row.ID]
 		text, place := cmp.Or(job.WaitingReason, "Waiting for a provisioner."), 0
+		if row.ToldPlace > 0 {
+			place = job.QueuePosition // its log has named one, so it hears of the next ones, too
+		}
 		if pace := queues[poolOf(job)]; pace.daemons > 0 && job.QueuePosition > 0 {
 			text, place = pace.line(job.QueuePosition), job.QueuePosition
 		}
@@ -146,7 +149,7 @@ func paces(
 		}
 		var p pace
 		for _, d := range all[job.OrganizationID].online {
-			if jobtags.Matches(job.Tags, d.tags) {
+			if jobtags.Matches(job.Tags, d.tags) && !d.leaves() {
 				p.daemons++
 				p.running += running[d.id]
 			}

@@ -9,14 +9,34 @@ import (
 )
 
 // Stopping tells those who wait for a job of this server's own provisioners that the server is stopping, and when it
-// interrupts the job.
+// interrupts the job, and those whose job only such provisioners may take what it waits for.
 func (s *Service) Stopping(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	if err := s.opts.DB.MarkJobsStopping(ctx, dbsqlc.MarkJobsStoppingParams{At: deadline, ServerID: s.id}); err != nil {
 		return fmt.Errorf("mark jobs of a stopping server: %w", err)
 	}
-	return nil
+	return s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+		rows, err := q.LockPendingJobs(ctx)
+		if err != nil {
+			return fmt.Errorf("lock waiting jobs: %w", err)
+		}
+		daemons, err := s.daemons(ctx, q, rows)
+		if err != nil {
+			return err
+		}
+		held := rows[:0]
+		for _, row := range rows {
+			tags, err := decodeTags(row.Tags)
+			if err != nil {
+				return err
+			}
+			if whyLeaving(matching(tags, daemons[row.OrganizationID].online)) != "" {
+				held = append(held, row)
+			}
+		}
+		return s.tellPlaces(ctx, q, held)
+	})
 }
 
 // stoppingServer says what happens to a job whose server is stopping.

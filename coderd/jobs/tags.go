@@ -45,8 +45,12 @@ type candidate struct {
 	name string
 	tags map[string]string
 	busy bool
-	seen *time.Time // when an offline daemon was last seen
+	// until is when its server, which is stopping, interrupts what it runs; zero: the server goes on. It takes no job.
+	until time.Time
+	seen  *time.Time // when an offline daemon was last seen
 }
+
+func (c candidate) leaves() bool { return !c.until.IsZero() }
 
 // waitingReason returns why a job with these tags does not run, "" when an idle daemon may take it.
 func waitingReason(job map[string]string, online, offline []candidate, position int) string {
@@ -76,7 +80,10 @@ func waitingReason(job map[string]string, online, offline []candidate, position 
 // waitingRemedy returns what to do so that a job with these tags runs, "" when a provisioner that is online will take
 // it.
 func waitingRemedy(job map[string]string, online []candidate) string {
-	if slices.ContainsFunc(online, func(c candidate) bool { return jobtags.Matches(job, c.tags) }) {
+	switch able := matching(job, online); {
+	case whyLeaving(able) != "":
+		return "It runs once a server is back, or earlier if another provisioner comes that may take it."
+	case len(able) > 0:
 		return ""
 	}
 	which := "a provisioner"
@@ -93,14 +100,18 @@ func whyNoDaemon(job map[string]string, online []candidate, position int) string
 	if len(online) == 0 {
 		return "No provisioner is online."
 	}
-	matching := slices.DeleteFunc(slices.Clone(online), func(c candidate) bool { return !jobtags.Matches(job, c.tags) })
-	if len(matching) > 0 {
-		if slices.ContainsFunc(matching, func(c candidate) bool { return !c.busy }) {
+	able := matching(job, online)
+	if reason := whyLeaving(able); reason != "" {
+		return reason
+	}
+	able = slices.DeleteFunc(able, candidate.leaves)
+	if len(able) > 0 {
+		if slices.ContainsFunc(able, func(c candidate) bool { return !c.busy }) {
 			return ""
 		}
 		which := "The matching provisioner is"
-		if len(matching) > 1 {
-			which = fmt.Sprintf("All %d matching provisioners are", len(matching))
+		if len(able) > 1 {
+			which = fmt.Sprintf("All %d matching provisioners are", len(able))
 		}
 		return fmt.Sprintf("%s busy; position %d in the queue.", which, position)
 	}
@@ -120,6 +131,34 @@ func whyNoDaemon(job map[string]string, online []candidate, position int) string
 	}
 	return fmt.Sprintf("No provisioner online has %s. Nearest: %s lacks %s.",
 		strings.Join(onNone(job, online), " and "), nearest.name, strings.Join(missing, ", "))
+}
+
+// matching returns the candidates that may take a job with these tags.
+func matching(job map[string]string, all []candidate) []candidate {
+	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return !jobtags.Matches(job, c.tags) })
+}
+
+// whyLeaving returns why daemons take no job if the servers of all of them are stopping, and "" otherwise.
+func whyLeaving(able []candidate) string {
+	var until time.Time
+	for _, c := range able {
+		if !c.leaves() {
+			return ""
+		}
+		if c.until.After(until) {
+			until = c.until
+		}
+	}
+	at := until.UTC().Format("15:04:05 UTC")
+	switch len(able) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("The provisioner %s takes no job: its server is stopping, and waits for the job that it runs until %s at most.",
+			able[0].name, at)
+	}
+	return fmt.Sprintf("All %d matching provisioners take no job: their servers are stopping, and wait for the jobs that they run until %s at most.",
+		len(able), at)
 }
 
 // onNone returns the job's tags that no daemon has. When each tag is on some daemon, it returns all of the job's own:

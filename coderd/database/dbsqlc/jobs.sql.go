@@ -1069,15 +1069,18 @@ func (q *Queries) ListWorkerJobs(ctx context.Context, workerID *uuid.UUID) ([]Pr
 }
 
 const listWorkerLoads = `-- name: ListWorkerLoads :many
-SELECT worker_id::uuid AS worker_id, count(*) AS jobs FROM provisioner_jobs WHERE worker_id IS NOT NULL AND status IN ('running', 'canceling') GROUP BY worker_id
+SELECT worker_id::uuid AS worker_id, count(*) AS jobs, bool_or(interrupted_at IS NOT NULL)::boolean AS leaves, coalesce(max(interrupted_at), now())::timestamptz AS until
+FROM provisioner_jobs WHERE worker_id IS NOT NULL AND status IN ('running', 'canceling') GROUP BY worker_id
 `
 
 type ListWorkerLoadsRow struct {
 	WorkerID uuid.UUID
 	Jobs     int64
+	Leaves   bool
+	Until    time.Time
 }
 
-// Returns how many jobs each daemon runs. Daemons that run none are missing.
+// Returns how many jobs each daemon runs, and until when it does if its server is stopping. Daemons that run none are missing.
 func (q *Queries) ListWorkerLoads(ctx context.Context) ([]ListWorkerLoadsRow, error) {
 	rows, err := q.db.Query(ctx, listWorkerLoads)
 	if err != nil {
@@ -1087,7 +1090,12 @@ func (q *Queries) ListWorkerLoads(ctx context.Context) ([]ListWorkerLoadsRow, er
 	items := []ListWorkerLoadsRow{}
 	for rows.Next() {
 		var i ListWorkerLoadsRow
-		if err := rows.Scan(&i.WorkerID, &i.Jobs); err != nil {
+		if err := rows.Scan(
+			&i.WorkerID,
+			&i.Jobs,
+			&i.Leaves,
+			&i.Until,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -1134,6 +1142,57 @@ func (q *Queries) LockJob(ctx context.Context, id uuid.UUID) (ProvisionerJob, er
 		&i.InterruptedAt,
 	)
 	return i, err
+}
+
+const lockPendingJobs = `-- name: LockPendingJobs :many
+SELECT id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at FROM provisioner_jobs WHERE status = 'pending' AND log_length > 0 ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED
+`
+
+// Locks the jobs that wait whose log says what they wait for, oldest first.
+func (q *Queries) LockPendingJobs(ctx context.Context) ([]ProvisionerJob, error) {
+	rows, err := q.db.Query(ctx, lockPendingJobs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ProvisionerJob{}
+	for rows.Next() {
+		var i ProvisionerJob
+		if err := rows.Scan(
+			&i.ID,
+			&i.OrganizationID,
+			&i.InitiatorID,
+			&i.Kind,
+			&i.FileID,
+			&i.Input,
+			&i.Tags,
+			&i.Priority,
+			&i.Status,
+			&i.Error,
+			&i.ErrorCode,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.CanceledAt,
+			&i.CompletedAt,
+			&i.WorkerID,
+			&i.Epoch,
+			&i.LastSeq,
+			&i.LogLength,
+			&i.LogOverflowed,
+			&i.LogsRemovedAt,
+			&i.TraceParent,
+			&i.AbsentSince,
+			&i.ToldPlace,
+			&i.InterruptedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lockSilentJobs = `-- name: LockSilentJobs :many

@@ -181,6 +181,10 @@ SELECT j.* FROM unnest(sqlc.arg(worker_ids)::uuid[]) worker(id) CROSS JOIN LATER
 SELECT * FROM provisioner_jobs WHERE status = 'pending' AND log_length = 0 AND created_at < now() - make_interval(secs => sqlc.arg(seconds)::float8)
 ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED;
 
+-- name: LockPendingJobs :many
+-- Locks the jobs that wait whose log says what they wait for, oldest first.
+SELECT * FROM provisioner_jobs WHERE status = 'pending' AND log_length > 0 ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED;
+
 -- name: ListToldPlaces :many
 -- Lists the waiting jobs whose log names a place in the queue behind others, oldest first.
 SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_place > 1 ORDER BY created_at LIMIT 1000;
@@ -194,8 +198,9 @@ SELECT * FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)
 UPDATE provisioner_jobs SET told_place = $2 WHERE id = $1;
 
 -- name: ListWorkerLoads :many
--- Returns how many jobs each daemon runs. Daemons that run none are missing.
-SELECT worker_id::uuid AS worker_id, count(*) AS jobs FROM provisioner_jobs WHERE worker_id IS NOT NULL AND status IN ('running', 'canceling') GROUP BY worker_id;
+-- Returns how many jobs each daemon runs, and until when it does if its server is stopping. Daemons that run none are missing.
+SELECT worker_id::uuid AS worker_id, count(*) AS jobs, bool_or(interrupted_at IS NOT NULL)::boolean AS leaves, coalesce(max(interrupted_at), now())::timestamptz AS until
+FROM provisioner_jobs WHERE worker_id IS NOT NULL AND status IN ('running', 'canceling') GROUP BY worker_id;
 
 -- name: GetUsualJobSeconds :one
 -- Returns how long the last jobs of an organization with the same tags ran on average, in seconds; 0 if none has succeeded.
