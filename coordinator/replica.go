@@ -40,8 +40,8 @@ func (s *Server) Linked(id uuid.UUID) bool {
 	return s.links[id] != nil
 }
 
-// HeardServers returns on how many links the other server was heard after a given time, and when any other server was heard
-// last, also on a link that has ended since: the zero time if none ever was.
+// HeardServers returns on how many links the other server was heard after a given time, and when any other server was
+// heard last, also on a link that has ended since: the zero time if none ever was.
 func (s *Server) HeardServers(after time.Time) (links int, last time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

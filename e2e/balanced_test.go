@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -93,26 +92,7 @@ func (b *balanced) start(program string) {
 func (b *balanced) balance(program string) {
 	b.t.Helper()
 	dir := filepath.Join(b.dir, program)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	config := b.documented(program)
-	args := []string{"-db", "-f", filepath.Join(dir, "conf")}
-	if program == "nginx" {
-		account := ""
-		if os.Geteuid() == 0 {
-			account = "user root;\n"
-		}
-		temp := ""
-		for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-			temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
-		}
-		config = fmt.Sprintf("%sdaemon off; worker_processes 2; pid %[2]s/pid; error_log %[2]s/log;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", account, dir, temp, config)
-		args = []string{"-c", filepath.Join(dir, "conf"), "-p", dir}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(config), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
+	args := frontArgs(b.t, dir, program, b.documented(program))
 	if b.front != nil {
 		b.unbalance(b.front)
 	}
@@ -145,26 +125,11 @@ func (b *balanced) unbalance(cmd *exec.Cmd) {
 // documented returns the balancer's configuration from the documentation, with the addresses of this test.
 func (b *balanced) documented(program string) string {
 	b.t.Helper()
-	page, err := os.ReadFile("../docs/servers.md")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(page), "<!-- "+program+" -->\n```"+program+"\n")
-	text, _, ok := strings.Cut(text, "```\n<!-- end -->")
-	addresses := [][2]string{{"listen 80;", "listen 127.0.0.1:" + b.port + ";"}, {"bind :80\n", "bind 127.0.0.1:" + b.port + "\n"}}
-	addresses = slices.DeleteFunc(addresses, func(a [2]string) bool { return !strings.Contains(text, a[0]) })
-	ok = ok && len(addresses) == 1
+	var servers []string
 	for i := range b.servers {
-		addresses = append(addresses, [2]string{fmt.Sprintf("192.0.2.1%d:3000", i+1), "127.0.0.1:" + b.servers[(i+b.turn)%3].port})
+		servers = append(servers, "127.0.0.1:"+b.servers[(i+b.turn)%3].port)
 	}
-	for _, a := range addresses {
-		ok = ok && strings.Count(text, a[0]) == 1
-		text = strings.Replace(text, a[0], a[1], 1)
-	}
-	if !ok {
-		b.t.Fatalf("docs/servers.md has no configuration of %s for three servers", program)
-	}
-	return text
+	return documented(b.t, "servers", program, "127.0.0.1:"+b.port, "192.0.2.1", servers...)
 }
 
 // joinedAt counts the lines of each server's log that report that a participant of a kind has joined there.

@@ -27,6 +27,7 @@ import (
 // terminalPage is a page that shows one terminal, and opens it again when its connection ends.
 type terminalPage struct {
 	f               *fleet
+	region          string // where it is opened; empty: through the balancer
 	agent, terminal uuid.UUID
 	ws              *websock.Conn
 }
@@ -35,7 +36,7 @@ type terminalPage struct {
 func (f *fleet) terminalPage(workspace string) *terminalPage {
 	f.t.Helper()
 	p := &terminalPage{f: f, agent: uuid.MustParse(f.workspace(workspace).agentID()), terminal: uuid.New()}
-	p.ws = f.open(p.agent, p.terminal).ws
+	p.open()
 	if err := p.exchange(`kept=this-very-shell; echo ma''rked`, "marked"); err != nil {
 		f.t.Fatal(err)
 	}
@@ -45,13 +46,23 @@ func (f *fleet) terminalPage(workspace string) *terminalPage {
 // regionTerminalPage opens a terminal in a workspace at a region.
 func (f *fleet) regionTerminalPage(at, workspace string) *terminalPage {
 	f.t.Helper()
-	p := &terminalPage{f: f, agent: uuid.MustParse(f.workspace(workspace).agentID()), terminal: uuid.New()}
-	opened, _ := f.openAtRegion(at, p.agent, p.terminal)
-	p.ws = opened.ws
+	p := &terminalPage{f: f, region: at, agent: uuid.MustParse(f.workspace(workspace).agentID()), terminal: uuid.New()}
+	p.open()
 	if err := p.exchange(`kept=this-very-shell; echo ma''rked`, "marked"); err != nil {
 		f.t.Fatal(err)
 	}
 	return p
+}
+
+// open connects to the terminal.
+func (p *terminalPage) open() {
+	p.f.t.Helper()
+	if p.region == "" {
+		p.ws = p.f.open(p.agent, p.terminal).ws
+		return
+	}
+	opened, _ := p.f.openAtRegion(p.region, p.agent, p.terminal)
+	p.ws = opened.ws
 }
 
 // exchange types a command and waits for what it prints.
@@ -90,7 +101,7 @@ func (p *terminalPage) lives(what string) {
 			p.f.t.Fatalf("%s: the terminal: %v", what, err)
 		}
 		begin := time.Now()
-		p.ws = p.f.open(p.agent, p.terminal).ws
+		p.open()
 		ctx, cancel := context.WithTimeout(p.f.t.Context(), settle)
 		err = p.shows(ctx, "marked")
 		cancel()

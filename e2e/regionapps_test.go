@@ -148,6 +148,7 @@ type regionProxy struct {
 	at    string // its access URL
 	token string
 	args  []string
+	log   string // a file in the deployment's folder
 }
 
 func (d *deployment) newRegion(name string, args ...string) *regionProxy {
@@ -155,7 +156,7 @@ func (d *deployment) newRegion(name string, args ...string) *regionProxy {
 	port := freePort()
 	at := "http://localhost:" + port
 	args = append([]string{"wsproxy", "server", "--primary-access-url", d.url(), "--access-url", at, "--http-address", "127.0.0.1:" + port, "--stun-address", "off"}, args...)
-	return &regionProxy{d, at, strings.TrimSpace(d.coder("wsproxy", "create", name)), args}
+	return &regionProxy{d, at, strings.TrimSpace(d.coder("wsproxy", "create", name)), args, "proxy.log"}
 }
 
 // start runs the proxy. kill kills it; it ends with the test.
@@ -165,7 +166,7 @@ func (r *regionProxy) start() (kill func()) {
 	proxy := r.d.command(context.Background(), r.args...)
 	proxy.Path, proxy.Args[0] = slim, slim
 	proxy.Env = append(proxy.Env, "CODER_PROXY_SESSION_TOKEN="+r.token)
-	log, err := os.OpenFile(filepath.Join(r.d.dir, "proxy.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(r.d.dir, r.log), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func (r *regionProxy) start() (kill func()) {
 	t.Cleanup(func() {
 		kill()
 		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("the region proxy:\n%s", text)
+			t.Logf("%s:\n%s", r.log, text)
 		}
 	})
 	return kill

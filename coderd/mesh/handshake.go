@@ -32,8 +32,8 @@ const (
 	// from the database's.
 	linkLifetime = 3 * time.Minute
 	linkTimeout  = 10 * time.Second // for the whole handshake
-	// pingInterval is how long the other server may be silent before it is pinged. Two pings that stay unanswered end the
-	// connection, so that a path that drops everything is noticed after three times this, and a new one is tried.
+	// pingInterval is how long the other server may be silent before it is pinged. Two pings that stay unanswered end
+	// the connection, so that a path that drops everything is noticed after three times this, and a new one is tried.
 	pingInterval = 5 * time.Second
 	// maxGreeting is the longest message of the handshake, in bytes.
 	maxGreeting = 8 << 10

@@ -15,12 +15,12 @@ import (
 const (
 	// aloneAfter is how long a server hears no other before it counts as cut off.
 	aloneAfter = 15 * time.Second
-	// quietAfter is how long a link is silent before it is not counted any more. Of two servers that lose their link, one
-	// serves on, and knows that the other one does not. So it is shorter than aloneAfter, by more than what one of them
-	// may have heard later than the other one.
+	// quietAfter is how long a link is silent before it is not counted any more. Of two servers that lose their link,
+	// one serves on, and knows that the other one does not. So it is shorter than aloneAfter, by more than what one of
+	// them may have heard later than the other one.
 	quietAfter = 6 * time.Second
-	// livesFor is how old the heartbeat of a server that lives may be. It is shorter than aloneAfter by more than what a
-	// server that died may have lived after it was heard.
+	// livesFor is how old the heartbeat of a server that lives may be. It is shorter than aloneAfter by more than what
+	// a server that died may have lived after it was heard.
 	livesFor = 5 * time.Second
 )
 

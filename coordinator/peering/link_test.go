@@ -192,8 +192,8 @@ func (c *answering) Ping(ctx context.Context) error {
 
 func (c *answering) LastSeen() time.Time { return *c.seen.Load() }
 
-// TestHeard checks that an idle link hears the other server at least every MeasureEvery, and when it was heard last once
-// it is silent and when it has ended.
+// TestHeard checks that an idle link hears the other server at least every MeasureEvery, and when it was heard last
+// once it is silent and when it has ended.
 func TestHeard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

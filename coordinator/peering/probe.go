@@ -94,8 +94,8 @@ func (l *Link) Info() Info {
 	}
 }
 
-// Heard returns when the other server last sent something, a ping or the answer to one included, also after the link has
-// ended.
+// Heard returns when the other server last sent something, a ping or the answer to one included, also after the link
+// has ended.
 func (l *Link) Heard() time.Time { return protocol.LastSeen(l.conn) }
 
 // RTT returns the shortest round trip so far, 0 while unknown.

@@ -93,8 +93,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestHomeThatWasRemoved checks that a late measurement cannot make a relay the home that has been removed, and that the
-// node connects to that relay when it is back.
+// TestHomeThatWasRemoved checks that a late measurement cannot make a relay the home that has been removed, and that
+// the node connects to that relay when it is back.
 func TestHomeThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	homes := make(chan int, 10)

@@ -95,9 +95,9 @@ func (e *Engine) SetRelays(relays []Relay, home int) {
 	}
 }
 
-// homeChanged is called after magicsock has taken another relay as its home, 0 for none. A measurement that began before
-// a relay was removed may still prefer it. magicsock then takes it without connecting to it, and would not connect once
-// the relay is back, while peers send to this node there. So another relay becomes the home.
+// homeChanged is called after magicsock has taken another relay as its home, 0 for none. A measurement that began
+// before a relay was removed may still prefer it. magicsock then takes it without connecting to it, and would not
+// connect once the relay is back, while peers send to this node there. So another relay becomes the home.
 func (e *Engine) homeChanged(old, region int) {
 	e.relaysMu.Lock()
 	listed := func(region int) bool {
