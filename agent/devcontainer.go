@@ -132,7 +132,7 @@ func (c *devContainer) admit(ctx context.Context) (token secret.Token, err error
 	if err := c.host.Install(ctx, c.found.ID, program); err != nil {
 		return "", err
 	}
-	err = c.server.tell(ctx, func(ctx context.Context, server agentpbconnect.AgentServiceClient) error {
+	err = c.server.retry(ctx, func(ctx context.Context, server agentpbconnect.AgentServiceClient) error {
 		answer, err := server.AdmitSubagent(ctx,
 			connect.NewRequest(&agentpb.AdmitSubagentRequest{DevcontainerId: c.id[:], Directory: c.found.Directory}))
 		if err == nil {
@@ -201,7 +201,7 @@ func (c *devContainer) say(format string, args ...any) {
 // report tells the server how the container is. It returns once the server has stored that: what follows must not
 // overtake it.
 func (c *devContainer) report(ctx context.Context, state agentpb.DevcontainerStateRequest_State, problem string) error {
-	return c.server.tell(ctx, func(ctx context.Context, server agentpbconnect.AgentServiceClient) error {
+	return c.server.retry(ctx, func(ctx context.Context, server agentpbconnect.AgentServiceClient) error {
 		_, err := server.DevcontainerState(ctx, connect.NewRequest(&agentpb.DevcontainerStateRequest{
 			DevcontainerId: c.id[:], State: state, Error: problem, ContainerId: c.found.ID, ContainerName: c.found.Name,
 			Image: c.found.Image,

@@ -90,12 +90,12 @@ func (m *meshNode) DialServer(ctx context.Context) (net.Conn, error) {
 	})
 }
 
-func (m *meshNode) ServerHeard() (since, last time.Time) {
+func (m *meshNode) ServerLastSeen() (since, last time.Time) {
 	server := m.server.Load()
 	if server == nil {
 		return since, last
 	}
-	return m.client.Heard(*server)
+	return m.client.ServerLastSeen(*server)
 }
 
 func (m *meshNode) Reconnected(ctx context.Context) error { return m.client.Reconnected(ctx) }

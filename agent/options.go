@@ -80,10 +80,10 @@ type Mesh interface {
 	HandleUDP(choose func(src, dst netip.AddrPort) (func(net.Conn), bool))
 	// DialServer connects to the server's RPC port. The connection ends when another server replaces that one.
 	DialServer(ctx context.Context) (net.Conn, error)
-	// ServerHeard returns since when the coordinator connection leads to the server that DialServer connected to last,
-	// and when the connection last brought a sign of life. It returns zero times if there is no connection, or it leads
-	// to another server.
-	ServerHeard() (since, last time.Time)
+	// ServerLastSeen returns since when the coordinator connection leads to the server that DialServer connected to
+	// last, and when the connection last brought a sign of life. It returns zero times if there is no connection, or it
+	// leads to another server.
+	ServerLastSeen() (since, last time.Time)
 	// Reconnected blocks until the coordinator welcomes the agent again, which may mean that the server is back.
 	Reconnected(ctx context.Context) error
 	// RelayLatency returns the round trip to the home relay, 0 while unknown.

@@ -45,7 +45,7 @@ func newPulse(mesh Mesh, silent func()) *pulse {
 
 // next returns the heartbeat to send now, or nil.
 func (p *pulse) next(now time.Time) *agentpb.Heartbeat {
-	since, last := p.mesh.ServerHeard()
+	since, last := p.mesh.ServerLastSeen()
 	if since.After(p.sent) {
 		p.sent = time.Time{}
 	}
@@ -64,8 +64,8 @@ func (p *pulse) next(now time.Time) *agentpb.Heartbeat {
 	return &agentpb.Heartbeat{Nonce: p.nonce, RelayLatencyUs: p.latency.Microseconds()}
 }
 
-// heard notes a message of the server.
-func (p *pulse) heard(m *agentpb.ServerMessage) {
+// received notes a message of the server.
+func (p *pulse) received(m *agentpb.ServerMessage) {
 	p.open.Store(false)
 	p.limit.Stop()
 	if ack := m.GetHeartbeatAck(); ack != nil {

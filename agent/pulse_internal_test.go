@@ -8,15 +8,15 @@ import (
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
 )
 
-// heardMesh is a Mesh of which a pulse sees the coordinator connection and the relay.
-type heardMesh struct {
+// seenMesh is a Mesh of which a pulse sees the coordinator connection and the relay.
+type seenMesh struct {
 	Mesh
 	since, last time.Time
 	latency     time.Duration
 }
 
-func (m *heardMesh) ServerHeard() (since, last time.Time) { return m.since, m.last }
-func (m *heardMesh) RelayLatency() time.Duration          { return m.latency }
+func (m *seenMesh) ServerLastSeen() (since, last time.Time) { return m.since, m.last }
+func (m *seenMesh) RelayLatency() time.Duration             { return m.latency }
 
 func ack(rest time.Duration) *agentpb.ServerMessage {
 	return &agentpb.ServerMessage{Message: &agentpb.ServerMessage_HeartbeatAck{HeartbeatAck: &agentpb.HeartbeatAck{RestSeconds: uint32(rest.Seconds())}}}
@@ -28,7 +28,7 @@ func TestPulse(t *testing.T) {
 	t.Parallel()
 	const rest = 10 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
-		mesh := &heardMesh{since: time.Now().Add(-time.Hour), latency: time.Millisecond}
+		mesh := &seenMesh{since: time.Now().Add(-time.Hour), latency: time.Millisecond}
 		p := newPulse(mesh, func() { t.Error("an answered heartbeat counts as unanswered") })
 		defer p.limit.Stop()
 		// beats counts the heartbeats of a time; alive is whether the coordinator connection shows signs of life meanwhile.
@@ -40,7 +40,7 @@ func TestPulse(t *testing.T) {
 				}
 				if p.next(time.Now()) != nil {
 					n++
-					p.heard(ack(granted))
+					p.received(ack(granted))
 				}
 			}
 			return n
@@ -61,7 +61,7 @@ func TestPulse(t *testing.T) {
 		p.latency = 0
 		expect("the relay's latency is known at last", beats(time.Minute, true, rest), 1, 1)
 		expect("the rest goes on", beats(time.Minute, true, rest), 0, 0)
-		p.heard(&agentpb.ServerMessage{Message: &agentpb.ServerMessage_ManifestChanged{}})
+		p.received(&agentpb.ServerMessage{Message: &agentpb.ServerMessage_ManifestChanged{}})
 		select {
 		case <-p.asked:
 		default:
@@ -76,7 +76,7 @@ func TestUnansweredHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var silent time.Duration
-		p := newPulse(&heardMesh{}, func() { silent = time.Since(begin) })
+		p := newPulse(&seenMesh{}, func() { silent = time.Since(begin) })
 		for range 20 {
 			p.next(time.Now())
 			time.Sleep(pulseTick)

@@ -205,7 +205,7 @@ func (d *daemon) listen(stream *connectStream, beat *pulse, changed notify.Wake)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errEnded, err)
 		}
-		beat.heard(m)
+		beat.received(m)
 		if down := m.GetShutdown(); down != nil {
 			select {
 			case d.asked <- down.GetReason():

@@ -42,8 +42,8 @@ func (u *uplink) set(client agentpbconnect.AgentServiceClient) {
 	u.client = client
 }
 
-// tell calls the server until it answers, refuses, or ctx ends.
-func (u *uplink) tell(ctx context.Context, call func(context.Context, agentpbconnect.AgentServiceClient) error) error {
+// retry calls the server until it answers, refuses, or ctx ends.
+func (u *uplink) retry(ctx context.Context, call func(context.Context, agentpbconnect.AgentServiceClient) error) error {
 	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 5 * time.Second}
 	for {
 		server, err := u.now()

@@ -374,9 +374,9 @@ func (w *world) HandleUDP(func(src, dst netip.AddrPort) (func(net.Conn), bool)) 
 func (w *world) DialServer(ctx context.Context) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", w.rpcs.Addr().String())
 }
-func (w *world) ServerHeard() (since, last time.Time)  { return since, last }
-func (w *world) Reconnected(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-func (w *world) RelayLatency() time.Duration           { return time.Millisecond }
+func (w *world) ServerLastSeen() (since, last time.Time) { return since, last }
+func (w *world) Reconnected(ctx context.Context) error   { <-ctx.Done(); return ctx.Err() }
+func (w *world) RelayLatency() time.Duration             { return time.Millisecond }
 
 func (w *world) Measure(_ context.Context, which func(uuid.UUID) bool) []tailnet.PeerStatus {
 	w.mu.Lock()

@@ -44,7 +44,7 @@
 // time. The server subscribes the client as if it had asked by id (Options.Resolve, then the Authorizer). The name is a
 // hint and has no answer: the API reports what is wrong with it, and the client subscribes by id once it knows the id.
 //
-// An introduction omits the endpoints while both partners are, or may be, behind NATs: see meet.go.
+// An introduction omits the endpoints while both partners are, or may be, behind NATs: see holepunch.go.
 //
 // For each partner the server keeps what the client has been sent, and compares it with the table whenever the writer
 // has time. A slow connection therefore costs one entry per partner, never a queue, and the table never waits for a

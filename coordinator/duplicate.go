@@ -30,8 +30,8 @@ func errTwoAgents() *fault.Error {
 
 // duplicate is a connection of an agent, here or to another server.
 type duplicate struct {
-	here *session
-	far  remoteDuplicate
+	here   *session
+	remote remoteDuplicate
 }
 
 // duplicate returns the connection of another process of the same agent, or the zero value. Called with mu held.
@@ -40,8 +40,8 @@ func (s *Server) duplicate(p Principal, h protocol.Hello) duplicate {
 	switch {
 	case p.Kind != protocol.KindAgent || row == nil || row.state != online || row.key == h.Key:
 		return duplicate{}
-	case row.far != nil:
-		return duplicate{far: remoteDuplicate{row.far.server, row.key}}
+	case row.remote != nil:
+		return duplicate{remote: remoteDuplicate{row.remote.server, row.key}}
 	}
 	return duplicate{here: row.session}
 }
@@ -51,7 +51,7 @@ func (s *Server) duplicateAnswers(ctx context.Context, id uuid.UUID, other dupli
 	if other.here != nil {
 		return answers(ctx, other.here), nil
 	}
-	return s.probe(ctx, id, other.far)
+	return s.probe(ctx, id, other.remote)
 }
 
 // answers reports whether the other end of a connection answers.

@@ -43,8 +43,8 @@ func (s *Server) Peers(kinds ...protocol.Kind) []PeerInfo {
 		if p.session != nil {
 			info.ConnectedSince, info.LastSeen = p.since, p.session.seen()
 		}
-		if p.far != nil {
-			info.Server = p.far.server
+		if p.remote != nil {
+			info.Server = p.remote.server
 			if p.state == online {
 				info.ConnectedSince, info.LastSeen = p.since, time.Now() // its server would report otherwise
 			}
@@ -72,9 +72,9 @@ func (s *Server) Online(id uuid.UUID) bool {
 	return p != nil && p.state == online
 }
 
-// Heard returns when a participant was last heard from over its connection to this server, or the zero time. A
-// connected participant is heard from at least every websock.DefaultPingInterval.
-func (s *Server) Heard(id uuid.UUID) time.Time {
+// LastSeen returns when a participant last gave a sign of life over its connection to this server, or the zero time. A
+// connected participant gives one at least every websock.DefaultPingInterval.
+func (s *Server) LastSeen(id uuid.UUID) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[id]
@@ -109,7 +109,7 @@ func (s *Server) Stats() Stats {
 	defer s.mu.Unlock()
 	st.Tunnels = s.table.tunnels
 	for _, p := range s.peers {
-		if p.far != nil {
+		if p.remote != nil {
 			continue
 		}
 		switch p.state {

@@ -139,7 +139,7 @@ func (s *Server) attach(x *session) (old *binding) {
 	}
 	resumed := p.state != absent
 	p.principal, p.state, p.key, p.session, p.since = x.principal, online, x.key, x, x.joined
-	p.version, p.far, p.stamp = x.version, nil, max(x.joined.UnixMicro(), stamp+1)
+	p.version, p.remote, p.stamp = x.version, nil, max(x.joined.UnixMicro(), stamp+1)
 	delete(s.departed, id)
 	s.publish(p)
 	x.peer = p
@@ -166,10 +166,10 @@ func (s *Server) attach(x *session) (old *binding) {
 			t.state = pending // it may have missed the offer: step makes another
 		}
 		if *t.wantedBy(p) {
-			s.tellWant(p, o)
+			s.publishWant(p, o)
 		}
 		s.step(t)
-		s.meet(t)
+		s.punch(t)
 		p.mark(partner)
 	}
 	s.sessions[x] = struct{}{}
@@ -240,7 +240,7 @@ func (s *Server) expel(id uuid.UUID, m protocol.ErrorMessage, forGood bool) bool
 		})
 	}
 	p := s.peers[id]
-	if p == nil || p.state == absent || p.far != nil && !forGood {
+	if p == nil || p.state == absent || p.remote != nil && !forGood {
 		s.mu.Unlock()
 		return false
 	}

@@ -61,8 +61,9 @@ func TestHeardServers(t *testing.T) {
 	})
 }
 
-// BenchmarkAnnounceFar measures one change of a participant of another server, beside 10 000 others of it, and what such a participant costs.
-func BenchmarkAnnounceFar(b *testing.B) {
+// BenchmarkAnnounceRemote measures one change of a participant of another server, beside 10 000 others of it, and what
+// such a participant costs.
+func BenchmarkAnnounceRemote(b *testing.B) {
 	var done sync.WaitGroup
 	s := newServer(b, coordinator.Options{ID: id("process", 0)})
 	ours, theirs := newPipeForTest()

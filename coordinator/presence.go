@@ -49,7 +49,7 @@ func (d deployment) Subscription(l *peering.Link, pair protocol.LinkPair) (proto
 	switch {
 	case t == nil || !*t.wantedBy(p):
 		return protocol.LinkMessage{Unwant: &pair}, true
-	case t.other(p).far != nil && t.other(p).far.server == l.Server():
+	case t.other(p).remote != nil && t.other(p).remote.server == l.Server():
 		return protocol.LinkMessage{Want: &pair}, true
 	}
 	return protocol.LinkMessage{}, false
@@ -62,7 +62,7 @@ func (d deployment) Apply(l *peering.Link, m protocol.LinkMessage) error {
 	case m.Present != nil:
 		return s.arrive(l, m.Present)
 	case m.Gone != nil:
-		s.release(s.departFar(l, *m.Gone))
+		s.release(s.departRemote(l, *m.Gone))
 		return nil
 	}
 	s.mu.Lock()
@@ -74,7 +74,7 @@ func (d deployment) Apply(l *peering.Link, m protocol.LinkMessage) error {
 	case m.Want != nil:
 		s.want(l, *m.Want)
 	case m.Unwant != nil:
-		if p := s.peers[m.Unwant.From]; p != nil && p.far != nil && p.far.server == l.Server() {
+		if p := s.peers[m.Unwant.From]; p != nil && p.remote != nil && p.remote.server == l.Server() {
 			if t := p.tunnels[m.Unwant.To]; t != nil {
 				s.unlink(p, t)
 			}
@@ -84,8 +84,8 @@ func (d deployment) Apply(l *peering.Link, m protocol.LinkMessage) error {
 			t.initiator.principal.ID == m.Ready.To && t.initiator.key == m.Ready.Key {
 			s.accepted(t)
 		}
-	case m.Meet != nil:
-		s.followMeeting(l, *m.Meet)
+	case m.Punch != nil:
+		s.followPunch(l, *m.Punch)
 	case m.Synced != nil:
 		s.sweepWants(l)
 	}
@@ -112,12 +112,12 @@ func (d deployment) Process(id uuid.UUID, key tailnet.PublicKey) func(context.Co
 
 var errReplacedLink = errors.New("another link has taken its place")
 
-// departFar removes a participant that has left another server. The caller releases the binding.
-func (s *Server) departFar(l *peering.Link, m protocol.LinkGone) *binding {
+// departRemote removes a participant that has left another server. The caller releases the binding.
+func (s *Server) departRemote(l *peering.Link, m protocol.LinkGone) *binding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[m.ID]
-	if s.links[l.Server()] != l || p == nil || p.far == nil || p.far.server != l.Server() {
+	if s.links[l.Server()] != l || p == nil || p.remote == nil || p.remote.server != l.Server() {
 		return nil
 	}
 	b := s.remove(p)
@@ -156,7 +156,7 @@ func (s *Server) arrive(l *peering.Link, m *protocol.Present) error {
 	if b != nil && b.owner != m.ID {
 		s.log.Warn("another server's participant has the key of one of this server's", "peer", m.ID, "server",
 			l.Server())
-		if p != nil && p.far != nil && p.far.server == l.Server() {
+		if p != nil && p.remote != nil && p.remote.server == l.Server() {
 			old = s.remove(p) // its own key is no longer valid
 		}
 		s.mu.Unlock()
@@ -190,16 +190,16 @@ func (s *Server) newer(l *peering.Link, m *protocol.Present) bool {
 	switch {
 	case p == nil || p.state == absent || p.stamp < m.Stamp:
 		return true
-	case p.far != nil && p.far.server == l.Server():
+	case p.remote != nil && p.remote.server == l.Server():
 		return true // a server knows its own participants best
-	case p.far != nil && s.links[p.far.server] == nil:
+	case p.remote != nil && s.links[p.remote.server] == nil:
 		return true // the owner cannot tell that it has lost it; clocks may differ
 	case p.stamp > m.Stamp:
 		return false
 	}
 	owner := s.opts.ID
-	if p.far != nil {
-		owner = p.far.server
+	if p.remote != nil {
+		owner = p.remote.server
 	}
 	other := l.Server()
 	return slices.Compare(owner[:], other[:]) < 0 // both servers decide alike
@@ -223,12 +223,12 @@ func (s *Server) takeOver(p *peer) {
 
 // place puts a participant of another server into the table. Called with mu held; the key is bound.
 func (s *Server) place(l *peering.Link, p *peer, m *protocol.Present) {
-	attached := p.state == absent || p.stamp != m.Stamp || p.far == nil || p.far.server != l.Server()
-	if p.far == nil && p.state != absent {
+	attached := p.state == absent || p.stamp != m.Stamp || p.remote == nil || p.remote.server != l.Server()
+	if p.remote == nil && p.state != absent {
 		s.takeOver(p)
 	}
 	p.principal, p.key, p.stamp, p.version = principalOf(m), m.Key, m.Stamp, m.Version
-	p.far = &far{server: l.Server(), rtt: time.Duration(m.RTT) * time.Microsecond}
+	p.remote = &remote{server: l.Server(), rtt: time.Duration(m.RTT) * time.Microsecond}
 	if p.pass != m.Pass {
 		p.setPass(m.Pass)
 	}
@@ -246,12 +246,12 @@ func (s *Server) place(l *peering.Link, p *peer, m *protocol.Present) {
 		s.awaitReturn(p)
 	}
 	if attached {
-		s.reconnectFar(p)
+		s.reconnectRemote(p)
 	}
 	if was != p.state || attached {
 		for _, t := range p.tunnels {
 			s.step(t) // marks both ends
-			s.meet(t)
+			s.punch(t)
 		}
 	}
 	if m.Node != nil && (p.node == nil || p.node.info.Seq != m.Node.Seq) {
@@ -259,14 +259,14 @@ func (s *Server) place(l *peering.Link, p *peer, m *protocol.Present) {
 	}
 }
 
-// reconnectFar adjusts the tunnels of a participant that has connected to another server: that server must learn who
+// reconnectRemote adjusts the tunnels of a participant that has connected to another server: that server must learn who
 // wants it here. Tunnels without an end here are that server's, and so are subscriptions of workers to servers.
-func (s *Server) reconnectFar(p *peer) {
+func (s *Server) reconnectRemote(p *peer) {
 	worker := p.principal.Kind == protocol.KindAgent || p.principal.Kind == protocol.KindProvisioner
 	for id, t := range p.tunnels {
 		o := t.other(p)
 		switch {
-		case o.far != nil || o.state == absent:
+		case o.remote != nil || o.state == absent:
 			s.drop(t)
 		case *t.wantedBy(o) && !o.mayInitiate(p):
 			s.drop(t)
@@ -275,27 +275,27 @@ func (s *Server) reconnectFar(p *peer) {
 			s.unlink(p, t)
 		}
 	}
-	s.tellWants(p)
+	s.publishWants(p)
 }
 
 // want subscribes another server's participant to one of this server's. The other server has asked the Authorizer.
 func (s *Server) want(l *peering.Link, pair protocol.LinkPair) {
 	p, to := s.peers[pair.From], s.peers[pair.To]
-	if p == nil || p.far == nil || p.far.server != l.Server() || to == nil || !to.ours() || !p.mayInitiate(to) {
+	if p == nil || p.remote == nil || p.remote.server != l.Server() || to == nil || !to.ours() || !p.mayInitiate(to) {
 		return // a later announcement makes the other server repeat it, if it still holds
 	}
 	s.link(p, to)
-	*p.tunnels[pair.To].toldBy(p) = l
+	*p.tunnels[pair.To].wantLink(p) = l
 }
 
-// sweepWants ends subscriptions that another server told on an earlier link and has not repeated on this one.
+// sweepWants ends subscriptions that another server announced on an earlier link and has not repeated on this one.
 func (s *Server) sweepWants(l *peering.Link) {
 	for _, p := range s.peers {
-		if p.far == nil || p.far.server != l.Server() {
+		if p.remote == nil || p.remote.server != l.Server() {
 			continue
 		}
 		for _, t := range p.tunnels {
-			if told := *t.toldBy(p); *t.wantedBy(p) && told != nil && told != l && told.Server() == l.Server() {
+			if old := *t.wantLink(p); *t.wantedBy(p) && old != nil && old != l && old.Server() == l.Server() {
 				s.unlink(p, t)
 			}
 		}
@@ -305,7 +305,7 @@ func (s *Server) sweepWants(l *peering.Link) {
 // shared returns the tunnel between a participant of another server and one of this server's, or nil.
 func (s *Server) shared(l *peering.Link, pair protocol.LinkPair) *tunnel {
 	p := s.peers[pair.From]
-	if p == nil || p.far == nil || p.far.server != l.Server() {
+	if p == nil || p.remote == nil || p.remote.server != l.Server() {
 		return nil
 	}
 	t := p.tunnels[pair.To]

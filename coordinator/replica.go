@@ -15,8 +15,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// far describes a participant that is connected to another server.
-type far struct {
+// remote describes a participant that is connected to another server.
+type remote struct {
 	server uuid.UUID
 	rtt    time.Duration // between the two
 }
@@ -112,8 +112,8 @@ func (s *Server) attachLink(l *peering.Link) error {
 		l.Departed(id)
 	}
 	for id, p := range s.peers {
-		if p.far != nil && p.far.server == l.Server() {
-			s.tellWants(p)
+		if p.remote != nil && p.remote.server == l.Server() {
+			s.publishWants(p)
 		}
 		if p.ours() {
 			l.Changed(id)
@@ -135,7 +135,7 @@ func (s *Server) detachLink(l *peering.Link) (orphans []uuid.UUID) {
 		return nil
 	}
 	for id, p := range s.peers {
-		if p.far != nil && p.far.server == l.Server() && p.wants > 0 &&
+		if p.remote != nil && p.remote.server == l.Server() && p.wants > 0 &&
 			(p.principal.Kind == protocol.KindClient || p.principal.Kind == protocol.KindProxy) {
 			orphans = append(orphans, id)
 		}
@@ -153,7 +153,7 @@ func (s *Server) loseLink(l *peering.Link) {
 		return
 	}
 	for _, p := range s.peers {
-		if p.far != nil && p.far.server == l.Server() && p.state == online {
+		if p.remote != nil && p.remote.server == l.Server() && p.state == online {
 			p.state, p.since, p.lastSeen = lost, time.Now(), time.Now()
 			p.markPartners()
 			s.awaitReturn(p)
@@ -205,15 +205,15 @@ func (p *peer) present() *protocol.Present {
 
 // ours reports whether p is, or was last, connected to this server. A client that only its agent knows belongs to no
 // server.
-func (p *peer) ours() bool { return p.state != absent && p.far == nil && p.stamp != 0 }
+func (p *peer) ours() bool { return p.state != absent && p.remote == nil && p.stamp != 0 }
 
 // rtt returns the round trip between p and its server, 0 while it is unknown.
 func (p *peer) rtt() time.Duration {
 	switch {
 	case p.session != nil:
 		return p.session.rtt
-	case p.far != nil:
-		return p.far.rtt
+	case p.remote != nil:
+		return p.remote.rtt
 	}
 	return 0
 }
@@ -225,21 +225,21 @@ func (s *Server) publish(p *peer) {
 	}
 }
 
-// tellWants makes the server of p learn that participants of this server want p.
-func (s *Server) tellWants(p *peer) {
+// publishWants makes the server of p learn which participants of this server want p.
+func (s *Server) publishWants(p *peer) {
 	for _, t := range p.tunnels {
 		if o := t.other(p); *t.wantedBy(o) {
-			s.tellWant(o, p)
+			s.publishWant(o, p)
 		}
 	}
 }
 
-// tellWant makes the server of to learn whether p wants it, if p is connected here and to is connected elsewhere.
-func (s *Server) tellWant(p, to *peer) {
-	if !p.ours() || to.far == nil {
+// publishWant makes the server of to learn whether p wants it, if p is connected here and to is connected elsewhere.
+func (s *Server) publishWant(p, to *peer) {
+	if !p.ours() || to.remote == nil {
 		return
 	}
-	if l := s.links[to.far.server]; l != nil {
+	if l := s.links[to.remote.server]; l != nil {
 		l.Subscribed(protocol.LinkPair{From: p.principal.ID, To: to.principal.ID})
 	}
 }

@@ -26,21 +26,21 @@ func (p *peer) setPass(pass string) {
 	}
 }
 
-// handleHeld queues the clients that an agent has. It blocks while the queue is full. The session's reader calls it.
-func (s *Server) handleHeld(x *session, h protocol.Held) error {
+// handleRestore queues the clients that an agent has. It blocks while the queue is full. The session's reader calls it.
+func (s *Server) handleRestore(x *session, h protocol.Restore) error {
 	if x.principal.Kind != protocol.KindAgent || x.version < protocol.VersionPasses {
 		return fault.New(fault.Invalid, "only agents name the clients that they have")
 	}
 	if s.opts.Passes == nil {
 		return nil
 	}
-	if x.held == nil { // most agents hold none
-		x.held = make(chan protocol.PeerPass, protocol.MaxHeld)
-		x.own.Go(func() { s.keepHeld(x) })
+	if x.restoring == nil { // most agents have none
+		x.restoring = make(chan protocol.PeerPass, protocol.MaxRestore)
+		x.own.Go(func() { s.restoreClients(x) })
 	}
 	for _, p := range h.Peers {
 		select {
-		case x.held <- p:
+		case x.restoring <- p:
 		case <-x.ctx.Done():
 			return nil // the next read returns the reason
 		}
@@ -48,12 +48,12 @@ func (s *Server) handleHeld(x *session, h protocol.Held) error {
 	return nil
 }
 
-// keepHeld decides about the clients that an agent has, until the session ends. It asks again about those that cannot
-// be decided yet.
-func (s *Server) keepHeld(x *session) {
+// restoreClients decides about the clients that an agent has, until the session ends. It asks again about those that
+// cannot be decided yet.
+func (s *Server) restoreClients(x *session) {
 	for {
 		select {
-		case h := <-x.held:
+		case h := <-x.restoring:
 			s.decide(x, "client of an agent not checked, trying again", func() *fault.Error { return s.restore(x, h) }, func(err *fault.Error) {
 				s.log.Info("client of an agent is not known here and may not stay", "peer", h.ID, "node",
 					x.principal.ID, "reason", err.Message)

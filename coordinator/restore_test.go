@@ -245,7 +245,7 @@ func TestForgedPasses(t *testing.T) {
 				five.expect(nil, "welcome")
 				a := connect(t, s, agent(1), key(100))
 				a.expect(nil, "welcome")
-				a.say(protocol.ClientMessage{Held: &protocol.Held{Peers: []protocol.PeerPass{held}}})
+				a.say(protocol.ClientMessage{Restore: &protocol.Restore{Peers: []protocol.PeerPass{held}}})
 				m := a.messages()
 				if len(m) != 1 || m[0].Gone == nil || m[0].Gone.ID != held.ID || m[0].Gone.Key != held.Key {
 					t.Fatalf("got %q, want that it is gone", names(m))
@@ -263,7 +263,9 @@ func TestForgedPasses(t *testing.T) {
 			s := newServer(t, coordinator.Options{Passes: passes})
 			c := connect(t, s, laptop(1), key(1))
 			c.expect(nil, "welcome")
-			c.say(protocol.ClientMessage{Held: &protocol.Held{Peers: []protocol.PeerPass{{ID: laptop(2).ID, Key: key(2), Pass: issue(passes, laptop(2))}}}})
+			c.say(protocol.ClientMessage{Restore: &protocol.Restore{
+				Peers: []protocol.PeerPass{{ID: laptop(2).ID, Key: key(2), Pass: issue(passes, laptop(2))}},
+			}})
 			c.expect(nil, "error invalid")
 		})
 	})

@@ -36,7 +36,7 @@ type session struct {
 	key       tailnet.PublicKey
 	version   int                    // the lower of both sides'
 	pass      string                 // for a client, of this connection
-	held      chan protocol.PeerPass // of an agent, for keepHeld; nil until the agent holds a client
+	restoring chan protocol.PeerPass // of an agent, for restoreClients; nil until the agent names a client
 	own       sync.WaitGroup         // the session's goroutines
 	wake      notify.Wake            // for the writer
 	ctx       context.Context
@@ -248,8 +248,8 @@ func (s *Server) handle(x *session, m protocol.ClientMessage) error {
 		if x.peer.views[m.Ready.ID].key == t.initiator.key {
 			s.accepted(t)
 		}
-	case m.Held != nil:
-		return s.handleHeld(x, *m.Held)
+	case m.Restore != nil:
+		return s.handleRestore(x, *m.Restore)
 	case m.Bye != nil:
 		return errBye
 	}

@@ -135,7 +135,9 @@ func TestHeldAcross(t *testing.T) {
 		a, cl := across2(t, c)
 		pass := a
 		a0 := connect(t, c.servers[2], agent(1), key(100))
-		a0.say(protocol.ClientMessage{Held: &protocol.Held{Peers: []protocol.PeerPass{{ID: laptop(1).ID, Key: key(1), Pass: pass}}}})
+		a0.say(protocol.ClientMessage{Restore: &protocol.Restore{
+			Peers: []protocol.PeerPass{{ID: laptop(1).ID, Key: key(1), Pass: pass}},
+		}})
 		if got := names(a0.messages(), two...); slices.Contains(got, "gone client 1") || !slices.Contains(got, "peer client 1 #1") {
 			t.Fatalf("the agent got %q", got)
 		}
@@ -171,8 +173,8 @@ func TestWorkersSeeTheirServer(t *testing.T) {
 	})
 }
 
-// TestMeetAcross checks that nodes behind NATs at two servers learn each other's endpoints at the same moment.
-func TestMeetAcross(t *testing.T) {
+// TestPunchAcross checks that nodes behind NATs at two servers learn each other's endpoints at the same moment.
+func TestPunchAcross(t *testing.T) {
 	bubble(t, 2, nil, func(t *testing.T, c *cluster) {
 		a := connect(t, c.servers[0], agent(1), key(100))
 		b := connect(t, c.servers[1], laptop(1), key(1), agent(1).ID)

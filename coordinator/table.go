@@ -28,7 +28,7 @@ type peer struct {
 	key       tailnet.PublicKey
 	node      *announcement // nil until it has announced a home relay
 	session   *session      // while online here
-	far       *far          // nil: it is, or was last, connected here, or known from its agent only
+	remote    *remote       // nil: it is, or was last, connected here, or known from its agent only
 	stamp     int64         // orders its connections to all servers; 0 while absent, or known from its agent only
 	version   int           // of the protocol that it speaks
 	since     time.Time     // of the connection, or of its loss
@@ -132,14 +132,14 @@ type tunnel struct {
 	initiator, destination *peer
 	initiatorWants         bool
 	destinationWants       bool
-	// The link on which another server told about the subscription, nil if none did.
-	initiatorTold, destinationTold *peering.Link
+	// The link on which another server announced the subscription, nil if none did.
+	initiatorLink, destinationLink *peering.Link
 
 	state    tunnelState
 	asked    bool      // the destination was sent the offer
 	deadline time.Time // of the offer
 	waiting  bool      // a timer for the deadline is set
-	meeting  meeting
+	punch    holePunch
 }
 
 func (t *tunnel) other(p *peer) *peer {
@@ -156,11 +156,11 @@ func (t *tunnel) wantedBy(p *peer) *bool {
 	return &t.destinationWants
 }
 
-func (t *tunnel) toldBy(p *peer) **peering.Link {
+func (t *tunnel) wantLink(p *peer) **peering.Link {
 	if p == t.initiator {
-		return &t.initiatorTold
+		return &t.initiatorLink
 	}
-	return &t.destinationTold
+	return &t.destinationLink
 }
 
 // introduced reports whether the initiator has been sent the destination.
@@ -249,7 +249,7 @@ func (s *Server) link(p, to *peer) {
 	if want := t.wantedBy(p); !*want {
 		*want = true
 		p.wants++
-		s.tellWant(p, to)
+		s.publishWant(p, to)
 	}
 	s.step(t)
 }
@@ -262,7 +262,7 @@ func (s *Server) unlink(p *peer, t *tunnel) {
 	}
 	*want = false
 	p.wants--
-	s.tellWant(p, o)
+	s.publishWant(p, o)
 	if !*t.wantedBy(o) {
 		s.drop(t)
 	}
@@ -275,7 +275,7 @@ func (s *Server) drop(t *tunnel) {
 		if want := t.wantedBy(p); *want {
 			*want = false
 			p.wants--
-			s.tellWant(p, t.other(p))
+			s.publishWant(p, t.other(p))
 		}
 	}
 	delete(a.tunnels, b.principal.ID)
@@ -302,7 +302,7 @@ func (s *Server) step(t *tunnel) {
 	if t.state == pending && i.state == online && i.node != nil && d.state == online {
 		if d.version >= protocol.VersionEarly {
 			t.state = open
-			s.meet(t)
+			s.punch(t)
 		} else {
 			t.state, t.asked = offered, false
 			t.deadline = time.Now().Add(s.opts.ReadyTimeout)
@@ -317,10 +317,10 @@ func (s *Server) step(t *tunnel) {
 func (s *Server) accepted(t *tunnel) {
 	t.state = open
 	t.initiator.mark(t.destination.principal.ID)
-	if i := t.initiator; i.far != nil && s.links[i.far.server] != nil {
-		s.links[i.far.server].Ready(protocol.LinkPair{From: t.destination.principal.ID, To: i.principal.ID}, i.key)
+	if i := t.initiator; i.remote != nil && s.links[i.remote.server] != nil {
+		s.links[i.remote.server].Ready(protocol.LinkPair{From: t.destination.principal.ID, To: i.principal.ID}, i.key)
 	}
-	s.meet(t)
+	s.punch(t)
 }
 
 // awaitReady sets the timer of an offer.
@@ -386,7 +386,7 @@ func (s *Server) remove(p *peer) *binding {
 	delete(s.serverIDs, p.principal.ID)
 	b := s.unbind(p)
 	s.byAddr.Delete(tailnet.Addr(p.principal.ID))
-	p.state, p.session, p.far, p.stamp, p.node = absent, nil, nil, 0, nil
+	p.state, p.session, p.remote, p.stamp, p.node = absent, nil, nil, 0, nil
 	p.clearMarks()
 	clear(p.views)
 	p.goodbyes = goodbyes{}
@@ -396,14 +396,14 @@ func (s *Server) remove(p *peer) *binding {
 		if p.tunnels[o.principal.ID] != t {
 			continue // it ended
 		}
-		if o.far != nil {
+		if o.remote != nil {
 			s.drop(t) // its server keeps the subscription
 			continue
 		}
 		if t.initiator == p {
 			t.initiator, t.destination = o, p
 			t.initiatorWants, t.destinationWants = true, false
-			t.initiatorTold, t.destinationTold = nil, nil
+			t.initiatorLink, t.destinationLink = nil, nil
 		}
 		t.state = pending
 		t.callOff()
@@ -453,7 +453,7 @@ func (s *Server) announce(p *peer, a *announcement) {
 	s.rev++
 	a.rev = s.rev
 	p.node = a
-	if p.far == nil {
+	if p.remote == nil {
 		s.publish(p)
 	}
 	for id, t := range p.tunnels {
@@ -466,7 +466,7 @@ func (s *Server) announce(p *peer, a *announcement) {
 			t.other(p).mark(p.principal.ID)
 			p.mark(id) // it may be allowed to see more now
 		}
-		s.meet(t)
+		s.punch(t)
 	}
 }
 

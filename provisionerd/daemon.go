@@ -73,21 +73,21 @@ type Daemon struct {
 	metrics *metrics
 	running sync.WaitGroup // sessions and jobs
 
-	mu        sync.Mutex // guards everything below
-	state     state
-	err       error
-	draining  bool
-	served    bool // the one job of Options.Once has begun
-	leases    map[leaseKey]*lease
-	order     []*lease // the order in which leases take turns on the stream
-	slots     []bool   // taken
-	session   *session // nil: no welcome yet, or the stream ended
-	isReady   bool
-	settled   bool             // the journals of an earlier process are recovered
-	lastHeard time.Duration    // when the server last sent something, by awake
-	grace     time.Duration    // of the last Welcome
-	changed   notify.Broadcast // a lease ended, or a session came or went
-	stops     int
+	mu       sync.Mutex // guards everything below
+	state    state
+	err      error
+	draining bool
+	served   bool // the one job of Options.Once has begun
+	leases   map[leaseKey]*lease
+	order    []*lease // the order in which leases take turns on the stream
+	slots    []bool   // taken
+	session  *session // nil: no welcome yet, or the stream ended
+	isReady  bool
+	settled  bool             // the journals of an earlier process are recovered
+	lastSeen time.Duration    // when the server last sent something, by awake
+	grace    time.Duration    // of the last Welcome
+	changed  notify.Broadcast // a lease ended, or a session came or went
+	stops    int
 }
 
 type state int
@@ -137,7 +137,7 @@ func (d *Daemon) Start() error {
 	if err != nil {
 		return err
 	}
-	d.store, d.state, d.lastHeard = store, started, awake()
+	d.store, d.state, d.lastSeen = store, started, awake()
 	d.running.Go(d.serve)
 	d.running.Go(d.watchGrace)
 	return nil
@@ -316,7 +316,7 @@ func (d *Daemon) watchGrace() {
 		case <-ticker.C:
 		}
 		d.mu.Lock()
-		silent, grace, busy := awake()-d.lastHeard, d.grace, d.workingLocked() > 0
+		silent, grace, busy := awake()-d.lastSeen, d.grace, d.workingLocked() > 0
 		d.mu.Unlock()
 		switch {
 		case silent < grace || !busy:

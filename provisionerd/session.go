@@ -233,7 +233,7 @@ func broken(err error) error {
 
 // enter applies the Welcome and makes s the session.
 func (d *Daemon) enter(s *session, w *provisionerpb.Welcome) {
-	d.heardNow(w.GetGrace().AsDuration())
+	d.seenNow(w.GetGrace().AsDuration())
 	d.mu.Lock()
 	for _, ack := range w.GetAcks() {
 		if key, err := keyOf(ack.GetJobId(), ack.GetEpoch()); err == nil {
@@ -265,10 +265,10 @@ func (d *Daemon) leave(s *session) {
 	d.mu.Unlock()
 }
 
-// heardNow records that the server is alive, and sets how long leases outlive a stream unless grace is 0.
-func (d *Daemon) heardNow(grace time.Duration) {
+// seenNow records that the server is alive, and sets how long leases outlive a stream unless grace is 0.
+func (d *Daemon) seenNow(grace time.Duration) {
 	d.mu.Lock()
-	d.lastHeard = awake()
+	d.lastSeen = awake()
 	if grace > 0 {
 		d.grace = grace
 	}
@@ -283,7 +283,7 @@ func (d *Daemon) read(ctx context.Context, s *session, st *stream, alive func())
 			return fmt.Errorf("read from the server: %w", err)
 		}
 		alive()
-		d.heardNow(0)
+		d.seenNow(0)
 		switch m := m.GetMessage().(type) {
 		case *provisionerpb.ServerMessage_Offer:
 			if err := d.accept(s, m.Offer); err != nil {

@@ -74,17 +74,17 @@ type question struct {
 
 // visit is a visitor's use of an app, a terminal, SSH or, for a device, a port.
 type visit struct {
-	id      uuid.UUID
-	what    string // for people
-	from    question
-	agent   uuid.UUID
-	ctx     context.Context // ends when the visit does
-	end     context.CancelCauseFunc
-	wake    notify.Wake // to be renewed now
-	in, out atomic.Int64
-	traffic appproxy.Traffic
-	renew   func() VisitRequest // only keep calls it
-	told    int32               // for renewApp: the status that the servers know
+	id       uuid.UUID
+	what     string // for people
+	from     question
+	agent    uuid.UUID
+	ctx      context.Context // ends when the visit does
+	end      context.CancelCauseFunc
+	wake     notify.Wake // to be renewed now
+	in, out  atomic.Int64
+	traffic  appproxy.Traffic
+	renew    func() VisitRequest // only keep calls it
+	reported int32               // for renewApp: the status that the servers know
 
 	// The apps' mutex guards the fields below.
 	visa, renewal secret.Token
@@ -265,8 +265,8 @@ func errStopping() error {
 // renewApp returns the request that renews the visit of an app, with what passed since the last one.
 func (v *visit) renewApp() VisitRequest {
 	req := VisitRequest{In: v.in.Swap(0), Out: v.out.Swap(0)}
-	if now := v.traffic.Status.Load(); now != v.told {
-		v.told, req.Status = now, now
+	if now := v.traffic.Status.Load(); now != v.reported {
+		v.reported, req.Status = now, now
 	}
 	return req
 }

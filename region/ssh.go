@@ -96,7 +96,7 @@ type sshVisitor struct {
 }
 
 // Open implements gateway.Visitor.
-func (v sshVisitor) Open(ctx context.Context, from gateway.Client, name string, port uint16) (gateway.Session, error) {
+func (v sshVisitor) Open(ctx context.Context, from gateway.Source, name string, port uint16) (gateway.Session, error) {
 	if v.refused != nil {
 		return nil, v.refused
 	}

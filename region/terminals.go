@@ -108,8 +108,8 @@ func (a *apps) terminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return nil // already answered
 	}
-	told, err := ptyweb.Serve(context.WithoutCancel(ctx), a.log, ws, counted, v.canceled)
-	reason = cmp.Or(told, "closed by the client")
+	ended, err := ptyweb.Serve(context.WithoutCancel(ctx), a.log, ws, counted, v.canceled)
+	reason = cmp.Or(ended, "closed by the client")
 	if err != nil {
 		a.log.Debug("terminal not closed in order", "agent", agent, "err", err)
 	}

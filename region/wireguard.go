@@ -33,7 +33,8 @@ type WireGuard struct {
 	// Port is the UDP port, on all addresses of the machine. Access is the host and port at which devices reach it.
 	Port   uint16
 	Access string
-	// Resolvers is as in gateway.Options.
+	// Resolvers returns the servers to ask about names outside of the mesh, as HOST:PORT. Nil: such questions are
+	// refused.
 	Resolvers func() ([]string, error)
 	// Loaded is called whenever the gateway has compared its devices with the servers'. Nil means it is not.
 	Loaded func()
@@ -57,7 +58,7 @@ type deviceHouse struct {
 // deviceUse is a device's use of a port.
 type deviceUse struct {
 	device uuid.UUID
-	to     gateway.Target
+	to     gateway.Destination
 	from   netip.Addr
 }
 
@@ -249,7 +250,7 @@ func (h *deviceHouse) Host(ctx context.Context, d gateway.Device, addr netip.Add
 }
 
 // Open implements gateway.House.
-func (h *deviceHouse) Open(ctx context.Context, d gateway.Device, to gateway.Target) (gateway.Session, error) {
+func (h *deviceHouse) Open(ctx context.Context, d gateway.Device, to gateway.Destination) (gateway.Session, error) {
 	v, token, err := h.enter(ctx, deviceUse{d.ID, to, gateway.Canonical(d.Endpoint).Addr()})
 	if err != nil {
 		return nil, err

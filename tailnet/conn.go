@@ -28,7 +28,7 @@ type trackedConn struct {
 	udp, inbound  bool
 
 	tcp    engine.Conn // nil for UDP
-	heard  atomic.Bool // the peer has closed its side, and nothing was written since
+	eof    atomic.Bool // the peer has closed its side, and nothing was written since
 	once   sync.Once
 	closer func() error
 	err    error
@@ -61,13 +61,13 @@ type tcpConn struct {
 func (c *tcpConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if errors.Is(err, io.EOF) {
-		c.track.heard.Store(true)
+		c.track.eof.Store(true)
 	}
 	return n, err
 }
 
 func (c *tcpConn) Write(b []byte) (int, error) {
-	c.track.heard.Store(false)
+	c.track.eof.Store(false)
 	return c.Conn.Write(b)
 }
 

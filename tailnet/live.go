@@ -137,7 +137,7 @@ func (l *live) remove(c *trackedConn) {
 		l.closing = append(slices.DeleteFunc(l.closing, engine.Conn.Over), c.tcp)
 	}
 	switch {
-	case !c.udp && !c.heard.Load():
+	case !c.udp && !c.eof.Load():
 		l.last = time.Now()
 	case c.udp && c.inbound:
 		l.flows--

@@ -14,7 +14,7 @@ import (
 // good. If the gateway runs Linux and its firewall does not drop the packet at once, it remembers the packet's
 // addresses and then assigns the node a port towards that peer other than the published one. So while two peers are
 // both behind NATs, neither learns the other's endpoints until the coordinator sends them to both, as close to
-// simultaneously as it can: their first packets then cross on the way. See docs/decisions/0016-meeting.md.
+// simultaneously as it can: their first packets then cross on the way. See docs/decisions/0016-hole-punching.md.
 
 // publishLocal publishes the machine's own addresses before the engine has measured the network. They suffice for a
 // peer in the same network and are available at once.

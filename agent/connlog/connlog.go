@@ -72,12 +72,12 @@ type Log struct {
 	wake notify.Wake
 	way  func(netip.Addr) (agentpb.Path_Way, string) // how packets to a client travel now
 
-	mu      sync.Mutex // guards the fields below, and the entries'
-	all     map[uuid.UUID]*entry
-	ports   map[portOf]*entry
-	dropped int
-	closed  bool
-	told    bool // the server knows that this process is new
+	mu        sync.Mutex // guards the fields below, and the entries'
+	all       map[uuid.UUID]*entry
+	ports     map[portOf]*entry
+	dropped   int
+	closed    bool
+	announced bool // the server knows that this process is new
 }
 
 type portOf struct {
@@ -293,7 +293,7 @@ func (l *Log) take() (*agentpb.ConnectionsRequest, map[*entry]int) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	req, revs := &agentpb.ConnectionsRequest{First: !l.told}, map[*entry]int{}
+	req, revs := &agentpb.ConnectionsRequest{First: !l.announced}, map[*entry]int{}
 	for _, x := range l.all {
 		if x.rev == x.sent || len(revs) == batchSize {
 			continue
@@ -310,7 +310,7 @@ func (l *Log) take() (*agentpb.ConnectionsRequest, map[*entry]int) {
 		}
 		req.Connections = append(req.Connections, c)
 	}
-	if len(revs) == 0 && l.told {
+	if len(revs) == 0 && l.announced {
 		return nil, nil
 	}
 	return req, revs
@@ -320,7 +320,7 @@ func (l *Log) take() (*agentpb.ConnectionsRequest, map[*entry]int) {
 func (l *Log) stored(revs map[*entry]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = true
+	l.announced = true
 	for x, rev := range revs {
 		if x.sent = rev; x.rev == rev && !x.ended.IsZero() {
 			delete(l.all, x.id)

@@ -39,15 +39,15 @@ var (
 
 // connection is one agent's Connect stream.
 type connection struct {
-	agent    uuid.UUID
-	wire     *rpcwire.Wire
-	silence  time.Duration    // how long the agent may stay silent
-	heardOf  func() time.Time // when the coordinator last heard from the agent
-	opened   time.Time
-	heard    atomic.Int64 // nanoseconds from opened to the last message
-	shutdown chan string  // capacity 1
-	manifest notify.Wake  // the agent must ask for its manifest
-	latency  atomic.Int64 // microseconds to the home relay, 0 unknown
+	agent       uuid.UUID
+	wire        *rpcwire.Wire
+	silence     time.Duration    // how long the agent may stay silent
+	lastSeen    func() time.Time // when the coordinator last heard from the agent
+	opened      time.Time
+	lastMessage atomic.Int64 // nanoseconds from opened to the last message
+	shutdown    chan string  // capacity 1
+	manifest    notify.Wake  // the agent must ask for its manifest
+	latency     atomic.Int64 // microseconds to the home relay, 0 unknown
 
 	stats atomic.Pointer[agentpb.StatsRequest] // what uses the workspace; nil: not reported yet
 
@@ -64,20 +64,20 @@ func (c *connection) askShutdown(reason string) {
 	}
 }
 
-// tellManifest makes the agent ask for its manifest. It does not block.
-func (c *connection) tellManifest() {
+// announceManifest makes the agent ask for its manifest. It does not block.
+func (c *connection) announceManifest() {
 	c.manifest.Poke()
 }
 
 // quiet returns how much longer the agent may stay silent. After the server's message at asked, other than an answer,
 // only a message in this stream counts: the agent answers with a heartbeat. The zero value means that there was none.
 func (c *connection) quiet(asked time.Time) time.Duration {
-	last := c.opened.Add(time.Duration(c.heard.Load()))
+	last := c.opened.Add(time.Duration(c.lastMessage.Load()))
 	switch {
 	case last.Before(asked):
 		last = asked
 	default:
-		if elsewhere := c.heardOf(); elsewhere.After(last) {
+		if elsewhere := c.lastSeen(); elsewhere.After(last) {
 			last = elsewhere
 		}
 	}
@@ -86,7 +86,7 @@ func (c *connection) quiet(asked time.Time) time.Duration {
 
 // rest returns for how long the server needs no heartbeat while the agent is connected to a coordinator.
 func (c *connection) rest() time.Duration {
-	if time.Since(c.heardOf()) > c.silence {
+	if time.Since(c.lastSeen()) > c.silence {
 		return 0
 	}
 	return minRest + rand.N(maxRest-minRest)
@@ -113,7 +113,7 @@ func (c *connection) serve(ctx context.Context, stream *connect.BidiStream[agent
 		default:
 			return err
 		}
-		c.heard.Store(int64(time.Since(c.opened)))
+		c.lastMessage.Store(int64(time.Since(c.opened)))
 		if again := msg.GetHello(); again != nil {
 			if err := hello(again); err != nil {
 				return connect.NewError(connect.CodeUnavailable, fmt.Errorf("store hello: %w", err))

@@ -189,7 +189,8 @@ func (r *rpc) Connect(
 			protocolVersion, hello.GetProtocolVersion()))
 	}
 	c := &connection{
-		agent: id, wire: w, silence: r.opts.Silence, heardOf: func() time.Time { return r.opts.Mesh.Heard(id) }, opened: time.Now(),
+		agent: id, wire: w, silence: r.opts.Silence, opened: time.Now(),
+		lastSeen: func() time.Time { return r.opts.Mesh.LastSeen(id) },
 		shutdown: make(chan string, 1), manifest: notify.NewWake(),
 	}
 	returning, err := r.open(c)
@@ -216,7 +217,7 @@ func (r *rpc) Connect(
 func (c *connection) compare(hello *agentpb.Hello, build int32, complete bool) {
 	if hello.GetIncarnation() != 0 && hello.GetIncarnation() != uint64(build) || hello.GetManifestPending() &&
 		complete {
-		c.tellManifest()
+		c.announceManifest()
 	}
 }
 

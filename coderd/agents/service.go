@@ -89,8 +89,8 @@ type Options struct {
 type Mesh interface {
 	// DialAgent connects to a port of an agent. Its errors are faults.
 	DialAgent(ctx context.Context, agent uuid.UUID, port uint16) (net.Conn, error)
-	// Heard returns when this server's coordinator last heard from the agent, or the zero time.
-	Heard(agent uuid.UUID) time.Time
+	// LastSeen returns when this server's coordinator last heard from the agent, or the zero time.
+	LastSeen(agent uuid.UUID) time.Time
 	// AgentContested reports whether two processes claim to be the agent.
 	AgentContested(agent uuid.UUID) bool
 	// AgentArrived reports that an agent's stream has begun. The caller calls gone when the stream has ended.
@@ -147,7 +147,7 @@ type nowhere struct{}
 func (nowhere) DialAgent(context.Context, uuid.UUID, uint16) (net.Conn, error) {
 	return nil, fault.New(fault.Unavailable, "This server has not joined the mesh.")
 }
-func (nowhere) Heard(uuid.UUID) time.Time             { return time.Time{} }
+func (nowhere) LastSeen(uuid.UUID) time.Time          { return time.Time{} }
 func (nowhere) AgentContested(uuid.UUID) bool         { return false }
 func (nowhere) AgentArrived(uuid.UUID) func()         { return func() {} }
 func (nowhere) RevokeAgents(...uuid.UUID)             {}
@@ -340,7 +340,7 @@ func (s *Service) act(ctx context.Context) error {
 	}
 	for _, id := range changed {
 		if c := s.connection(id); c != nil {
-			c.tellManifest()
+			c.announceManifest()
 		}
 	}
 	s.revoke(revoked)
@@ -356,7 +356,7 @@ func (s *Service) act(ctx context.Context) error {
 	}
 	for _, id := range admitted {
 		if c := s.connection(id); c != nil {
-			c.tellManifest()
+			c.announceManifest()
 		}
 	}
 	s.revoke(slices.DeleteFunc(connected, func(id uuid.UUID) bool { return slices.Contains(admitted, id) }))

@@ -27,7 +27,7 @@ type fakeMesh struct {
 	away    func() time.Duration // since the coordinator heard from the agent; nil: it knows none
 }
 
-func (m *fakeMesh) Heard(uuid.UUID) time.Time {
+func (m *fakeMesh) LastSeen(uuid.UUID) time.Time {
 	if m.away == nil {
 		return time.Time{}
 	}

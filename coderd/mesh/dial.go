@@ -94,8 +94,9 @@ func (s *Service) AgentContested(agentID uuid.UUID) bool {
 	return s.coord.Contested(agentID)
 }
 
-// Heard returns when the coordinator last heard from an agent. It returns the zero time for an agent that is unknown.
-func (s *Service) Heard(agentID uuid.UUID) time.Time { return s.coord.Heard(agentID) }
+// LastSeen returns when the coordinator last heard from an agent. It returns the zero time for an agent that is
+// unknown.
+func (s *Service) LastSeen(agentID uuid.UUID) time.Time { return s.coord.LastSeen(agentID) }
 
 // introduce introduces this server's node to the agent, and keeps it introduced until release is called and for a while
 // afterwards.

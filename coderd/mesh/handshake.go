@@ -58,8 +58,8 @@ func newUse(header, name string) use {
 	return use{header, name + " asked", name + " accepted", name + " confirmed", name + " encryption"}
 }
 
-// linkClaim is what a server proves.
-type linkClaim struct {
+// linkServers are the two servers of a connection, with a nonce. Servers sign them to prove who they are.
+type linkServers struct {
 	From  uuid.UUID `json:"f"`
 	To    uuid.UUID `json:"t"`
 	Nonce string    `json:"n"`
@@ -92,8 +92,8 @@ func decodeGreeting(data []byte) (greeting, error) {
 func (s *Service) dialReplica(ctx context.Context, to Replica, use use) (_ *cipherConn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	claim := linkClaim{s.opts.ID, to.ID, secret.Text(16)}
-	token, err := s.opts.Signer.Sign(use.asked, claim, linkLifetime)
+	ends := linkServers{s.opts.ID, to.ID, secret.Text(16)}
+	token, err := s.opts.Signer.Sign(use.asked, ends, linkLifetime)
 	if err != nil {
 		return nil, err
 	}
@@ -117,15 +117,15 @@ func (s *Service) dialReplica(ctx context.Context, to Replica, use use) (_ *ciph
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkProof(use.accepted, g.Proof, claim); err != nil {
+	if err := s.checkProof(use.accepted, g.Proof, ends); err != nil {
 		return nil, err
 	}
-	encrypted, err := newCipherConn(conn, s.opts.Signer.Derive(use.secret), s.opts.ID, claim, g.Nonce)
+	encrypted, err := newCipherConn(conn, s.opts.Signer.Derive(use.secret), s.opts.ID, ends, g.Nonce)
 	if err != nil {
 		return nil, err
 	}
-	claim.Nonce = g.Nonce
-	return encrypted, s.prove(ctx, conn, use.confirmed, claim, "")
+	ends.Nonce = g.Nonce
+	return encrypted, s.prove(ctx, conn, use.confirmed, ends, "")
 }
 
 // acceptLink serves a connection that another server opens.
@@ -137,12 +137,12 @@ func (s *Service) acceptLink(w http.ResponseWriter, r *http.Request) error {
 	case r.Header.Get(asLender.header) != "":
 		use, serve = asLender, s.borrowRelay
 	}
-	var claim linkClaim
-	if err := s.opts.Signer.Verify(use.asked, secret.Token(r.Header.Get(use.header)), &claim); err != nil {
+	var ends linkServers
+	if err := s.opts.Signer.Verify(use.asked, secret.Token(r.Header.Get(use.header)), &ends); err != nil {
 		return fault.New(fault.Unauthenticated, "Only servers of this deployment may link to this one")
 	}
-	if claim.To != s.opts.ID || claim.From == s.opts.ID || claim.From == uuid.Nil {
-		return fault.New(fault.Conflict, "This is server %s, not %s", s.opts.ID, claim.To).
+	if ends.To != s.opts.ID || ends.From == s.opts.ID || ends.From == uuid.Nil {
+		return fault.New(fault.Conflict, "This is server %s, not %s", s.opts.ID, ends.To).
 			WithDetail("The --replica-url of a server must lead to that server, not to a load balancer.")
 	}
 	conn, err := websock.Accept(w, r, websock.AcceptOptions{
@@ -153,21 +153,21 @@ func (s *Service) acceptLink(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	ctx := context.WithoutCancel(r.Context())
-	encrypted, err := s.greetDialer(ctx, conn, claim, use)
+	encrypted, err := s.greetDialer(ctx, conn, ends, use)
 	if err != nil {
-		s.log.Warn("another server's link was refused", "server", claim.From, "err", err)
+		s.log.Warn("another server's link was refused", "server", ends.From, "err", err)
 		conn.Close(websock.StatusPolicy, "no proof")
 		return nil
 	}
-	serve(ctx, claim.From, encrypted)
+	serve(ctx, ends.From, encrypted)
 	return nil
 }
 
-func (s *Service) greetDialer(ctx context.Context, conn *websock.Conn, claim linkClaim, use use) (*cipherConn, error) {
+func (s *Service) greetDialer(ctx context.Context, conn *websock.Conn, ends linkServers, use use) (*cipherConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
 	nonce := secret.Text(16)
-	if err := s.prove(ctx, conn, use.accepted, claim, nonce); err != nil {
+	if err := s.prove(ctx, conn, use.accepted, ends, nonce); err != nil {
 		return nil, err
 	}
 	data, err := conn.Read(ctx)
@@ -178,25 +178,25 @@ func (s *Service) greetDialer(ctx context.Context, conn *websock.Conn, claim lin
 	if err != nil {
 		return nil, err
 	}
-	confirmed := claim
+	confirmed := ends
 	confirmed.Nonce = nonce
 	if err := s.checkProof(use.confirmed, g.Proof, confirmed); err != nil {
 		return nil, err
 	}
-	return newCipherConn(conn, s.opts.Signer.Derive(use.secret), s.opts.ID, claim, nonce)
+	return newCipherConn(conn, s.opts.Signer.Derive(use.secret), s.opts.ID, ends, nonce)
 }
 
-// prove sends a signed claim, with the nonce that the other end must answer.
-func (s *Service) prove(ctx context.Context, conn *websock.Conn, purpose string, claim linkClaim, nonce string) error {
-	token, err := s.opts.Signer.Sign(purpose, claim, linkLifetime)
+// prove sends the signed ends, with the nonce that the other end must answer.
+func (s *Service) prove(ctx context.Context, conn *websock.Conn, purpose string, ends linkServers, nonce string) error {
+	token, err := s.opts.Signer.Sign(purpose, ends, linkLifetime)
 	if err != nil {
 		return err
 	}
 	return conn.WriteJSON(ctx, greeting{Nonce: nonce, Text: token.Reveal()})
 }
 
-func (s *Service) checkProof(purpose string, proof secret.Token, want linkClaim) error {
-	var got linkClaim
+func (s *Service) checkProof(purpose string, proof secret.Token, want linkServers) error {
+	var got linkServers
 	if err := s.opts.Signer.Verify(purpose, proof, &got); err != nil {
 		return fmt.Errorf("the other server's proof: %w", err)
 	}

@@ -40,10 +40,10 @@ func halfServer(t *testing.T, key byte) *Service {
 func TestUsesAreSeparate(t *testing.T) {
 	t.Parallel()
 	s := halfServer(t, 1)
-	claim := linkClaim{From: uuid.New(), To: s.opts.ID, Nonce: "n"}
+	ends := linkServers{From: uuid.New(), To: s.opts.ID, Nonce: "n"}
 	uses := []use{asLink, asFollower, asLender}
 	for i, made := range uses {
-		token, err := s.opts.Signer.Sign(made.asked, claim, linkLifetime)
+		token, err := s.opts.Signer.Sign(made.asked, ends, linkLifetime)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,8 +96,8 @@ func TestHandshakeOfStrangers(t *testing.T) {
 					return
 				}
 				defer conn.CloseNow()
-				claim := linkClaim{From: dialer.opts.ID, To: honest.opts.ID}
-				if err := stranger.prove(r.Context(), conn, use.accepted, claim, secret.Text(16)); err != nil {
+				ends := linkServers{From: dialer.opts.ID, To: honest.opts.ID}
+				if err := stranger.prove(r.Context(), conn, use.accepted, ends, secret.Text(16)); err != nil {
 					t.Error(err)
 				}
 				if text, err := conn.Read(r.Context()); err == nil {
@@ -113,16 +113,16 @@ func TestHandshakeOfStrangers(t *testing.T) {
 // relayConns returns the two ends of a connection between relays.
 func relayConns(t *testing.T) (one, two *relayConn) {
 	t.Helper()
-	claim := linkClaim{From: uuid.New(), To: uuid.New(), Nonce: "dialer"}
+	ends := linkServers{From: uuid.New(), To: uuid.New(), Nonce: "dialer"}
 	d, a := linkEnds(t)
 	encrypt := func(conn *websock.Conn, own uuid.UUID) *relayConn {
-		c, err := newCipherConn(conn, [32]byte{1}, own, claim, "acceptor")
+		c, err := newCipherConn(conn, [32]byte{1}, own, ends, "acceptor")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return newRelayConn(c)
 	}
-	return encrypt(d, claim.From), encrypt(a, claim.To)
+	return encrypt(d, ends.From), encrypt(a, ends.To)
 }
 
 // TestRelayConn checks that a connection between relays carries bytes like any other, whatever the sizes of writes and

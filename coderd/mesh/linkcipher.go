@@ -33,14 +33,14 @@ type half struct {
 	n    uint64
 }
 
-// newCipherConn encrypts a link at the end own. claim has the dialer's nonce, accepted is the other end's.
+// newCipherConn encrypts a link at the end own. ends has the dialer's nonce, accepted is the other end's.
 func newCipherConn(
-	conn *websock.Conn, key [32]byte, own uuid.UUID, claim linkClaim, accepted string,
+	conn *websock.Conn, key [32]byte, own uuid.UUID, ends linkServers, accepted string,
 ) (*cipherConn, error) {
 	c := &cipherConn{Conn: conn}
-	salt := []byte(claim.Nonce + " " + accepted)
-	for sender, h := range map[uuid.UUID]*half{own: &c.out, claim.other(own): &c.in} {
-		secret, err := hkdf.Key(sha256.New, key[:], salt, claim.From.String()+" "+claim.To.String()+" "+sender.String(),
+	salt := []byte(ends.Nonce + " " + accepted)
+	for sender, h := range map[uuid.UUID]*half{own: &c.out, ends.other(own): &c.in} {
+		secret, err := hkdf.Key(sha256.New, key[:], salt, ends.From.String()+" "+ends.To.String()+" "+sender.String(),
 			32)
 		if err != nil {
 			return nil, fmt.Errorf("derive key of link: %w", err)
@@ -57,11 +57,11 @@ func newCipherConn(
 }
 
 // other returns the end of a link that is not id.
-func (c linkClaim) other(id uuid.UUID) uuid.UUID {
-	if c.From == id {
-		return c.To
+func (l linkServers) other(id uuid.UUID) uuid.UUID {
+	if l.From == id {
+		return l.To
 	}
-	return c.From
+	return l.From
 }
 
 // nonce returns the next message's nonce.

@@ -49,9 +49,9 @@ func linkEnds(t *testing.T) (dialer, acceptor *websock.Conn) {
 // key, or that repeats, reflects or alters a message, is not heard.
 func TestLinkIsEncrypted(t *testing.T) {
 	t.Parallel()
-	claim := linkClaim{From: uuid.New(), To: uuid.New(), Nonce: "dialer"}
+	servers := linkServers{From: uuid.New(), To: uuid.New(), Nonce: "dialer"}
 	encrypt := func(conn *websock.Conn, key byte, own uuid.UUID, accepted string) *cipherConn {
-		c, err := newCipherConn(conn, [32]byte{key}, own, claim, accepted)
+		c, err := newCipherConn(conn, [32]byte{key}, own, servers, accepted)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestLinkIsEncrypted(t *testing.T) {
 	}
 	ends := func(key byte, accepted string) (raw *websock.Conn, dialer, acceptor *cipherConn) {
 		d, a := linkEnds(t)
-		return d, encrypt(d, 1, claim.From, "acceptor"), encrypt(a, key, claim.To, accepted)
+		return d, encrypt(d, 1, servers.From, "acceptor"), encrypt(a, key, servers.To, accepted)
 	}
 	send := func(write func(context.Context, []byte) error, data []byte) {
 		t.Helper()
@@ -126,8 +126,8 @@ func FuzzLinkMessages(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(make([]byte, linkOverhead))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		claim := linkClaim{From: uuid.New(), To: uuid.New(), Nonce: "dialer"}
-		c, err := newCipherConn(nil, [32]byte{1}, claim.To, claim, "acceptor")
+		ends := linkServers{From: uuid.New(), To: uuid.New(), Nonce: "dialer"}
+		c, err := newCipherConn(nil, [32]byte{1}, ends.To, ends, "acceptor")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ type session struct {
 	visitor
 	agent uuid.UUID
 	port  uint16
-	from  gateway.Client
+	from  gateway.Source
 	life  context.Context
 	end   context.CancelCauseFunc // disconnects the client; the cause is the reason in the log of connections
 }
@@ -183,7 +183,7 @@ func (g *Gateway) ask(
 }
 
 // Open implements gateway.Visitor.
-func (v visitor) Open(ctx context.Context, from gateway.Client, name string, port uint16) (gateway.Session, error) {
+func (v visitor) Open(ctx context.Context, from gateway.Source, name string, port uint16) (gateway.Session, error) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	agent, err := v.gateway.opts.Agents.ByName(asking, v.UserID, name)

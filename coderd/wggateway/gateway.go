@@ -47,7 +47,8 @@ type Options struct {
 	RegionKey func(proxy uuid.UUID) [32]byte
 	Aliases   Aliases
 	Signer    Signer
-	// Resolvers is as in gateway.Options.
+	// Resolvers returns the servers to ask about names outside of the mesh, as HOST:PORT. Nil: such questions are
+	// refused.
 	Resolvers func() ([]string, error)
 }
 
@@ -215,7 +216,7 @@ func (h house) Host(ctx context.Context, d gateway.Device, addr netip.Addr) (str
 	return h.opts.Agents.Host(ctx, d.User, agent)
 }
 
-func (h house) Open(ctx context.Context, d gateway.Device, to gateway.Target) (gateway.Session, error) {
+func (h house) Open(ctx context.Context, d gateway.Device, to gateway.Destination) (gateway.Session, error) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	agent, err := h.agent(asking, d, to.Addr.Addr())

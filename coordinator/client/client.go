@@ -337,9 +337,9 @@ func (c *Client) Server(ctx context.Context) (tailnet.NodeInfo, error) {
 	return best.info, nil
 }
 
-// Heard returns since when the coordinator connection leads to the given server, and when the connection last brought a
-// sign of life. It returns zero times if there is no connection, or it leads to another server.
-func (c *Client) Heard(server uuid.UUID) (since, last time.Time) {
+// ServerLastSeen returns since when the coordinator connection leads to the given server, and when the connection last
+// brought a sign of life. It returns zero times if there is no connection, or it leads to another server.
+func (c *Client) ServerLastSeen(server uuid.UUID) (since, last time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.online || !slices.Contains(c.welcome.Servers, server) {

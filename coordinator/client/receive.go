@@ -224,7 +224,7 @@ type outbox struct {
 	wake    notify.Wake
 	subs    map[uuid.UUID]bool
 	readies map[uuid.UUID]struct{}
-	held    []protocol.PeerPass
+	restore []protocol.PeerPass
 }
 
 func newOutbox() outbox {
@@ -238,7 +238,7 @@ func (o *outbox) ready(id uuid.UUID)       { o.readies[id] = struct{}{}; o.wake.
 // restart drops what a new connection makes moot. It keeps what was unsubscribed while offline.
 func (o *outbox) restart() {
 	clear(o.readies)
-	o.held = nil
+	o.restore = nil
 	for id, on := range o.subs {
 		if on {
 			delete(o.subs, id)
@@ -268,10 +268,10 @@ func (o *outbox) take(leaving map[uuid.UUID]struct{}, confirms bool) []protocol.
 			leaving[id] = struct{}{}
 		}
 	}
-	for held := range slices.Chunk(o.held, protocol.MaxHeld) {
-		out = append(out, protocol.ClientMessage{Held: &protocol.Held{Peers: held}})
+	for peers := range slices.Chunk(o.restore, protocol.MaxRestore) {
+		out = append(out, protocol.ClientMessage{Restore: &protocol.Restore{Peers: peers}})
 	}
-	o.held = nil
+	o.restore = nil
 	clear(o.readies)
 	return out
 }

@@ -209,7 +209,7 @@ func (c *Client) enter(conn protocol.Conn, w protocol.Welcome, h protocol.Hello)
 	if w.Version >= protocol.VersionPasses && c.opts.Kind == protocol.KindAgent {
 		for id, k := range c.peers {
 			if k.kind == protocol.KindClient {
-				c.out.held = append(c.out.held, protocol.PeerPass{ID: id, Key: k.info.Key, Pass: k.pass})
+				c.out.restore = append(c.out.restore, protocol.PeerPass{ID: id, Key: k.info.Key, Pass: k.pass})
 			}
 		}
 	}

@@ -11,7 +11,7 @@
 //
 //	participants that are gone or have changed; probes and their answers
 //	subscriptions that have begun or ended
-//	ready, meet
+//	ready, punch
 //	synced, once, when the first notes were sent
 //
 // Package protocol lists the messages, and package coordinator implements the Table.

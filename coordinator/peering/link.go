@@ -22,7 +22,7 @@ type Table interface {
 	// Collect appends to out what Take returns, and holds the table's lock meanwhile. A link that another one has
 	// replaced gets nothing.
 	Collect(l *Link, out []protocol.LinkMessage) []protocol.LinkMessage
-	// Apply applies a message of the other server: present, gone, want, unwant, ready, meet or synced. It may block
+	// Apply applies a message of the other server: present, gone, want, unwant, ready, punch or synced. It may block
 	// until the relay has released a key. An error ends the link.
 	Apply(l *Link, m protocol.LinkMessage) error
 	// Process returns a function that asks whether the process that is connected here as a participant, with a key,
@@ -238,8 +238,8 @@ func (l *Link) Ready(pair protocol.LinkPair, key tailnet.PublicKey) {
 	l.note(func(o *outbox) { o.ready.put(pair, key) })
 }
 
-// Meet notes an arranged meeting.
-func (l *Link) Meet(m protocol.LinkMeet) { l.note(func(o *outbox) { o.meet.put(m.LinkPair, m) }) }
+// Punch notes an arranged hole punch.
+func (l *Link) Punch(m protocol.LinkPunch) { l.note(func(o *outbox) { o.punches.put(m.LinkPair, m) }) }
 
 func (l *Link) note(put func(*outbox)) {
 	l.mu.Lock()

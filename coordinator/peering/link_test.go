@@ -67,18 +67,18 @@ func (x *table) Apply(_ *peering.Link, m protocol.LinkMessage) error {
 
 func (x *table) Process(uuid.UUID, tailnet.PublicKey) func(context.Context) bool { return x.process }
 
-// far is the other server, as a test plays it.
-type far struct {
+// remote is the other server, as a test plays it.
+type remote struct {
 	*testing.T
 	conn protocol.Conn
 	end  chan error // receives why the link ended
 }
 
 // dial starts a link whose other end speaks a version.
-func dial(t *testing.T, x *table, version int, before func(*peering.Link)) (*peering.Link, *far) {
+func dial(t *testing.T, x *table, version int, before func(*peering.Link)) (*peering.Link, *remote) {
 	t.Helper()
 	near, conn := protocol.Pipe()
-	f := &far{t, conn, make(chan error, 1)}
+	f := &remote{t, conn, make(chan error, 1)}
 	f.say(protocol.LinkMessage{Hello: &protocol.LinkHello{Version: version}})
 	l, err := peering.New(t.Context(), there, near)
 	if err != nil {
@@ -95,7 +95,7 @@ func dial(t *testing.T, x *table, version int, before func(*peering.Link)) (*pee
 	return l, f
 }
 
-func (f *far) say(m protocol.LinkMessage) {
+func (f *remote) say(m protocol.LinkMessage) {
 	f.Helper()
 	if err := f.conn.Write(f.Context(), protocol.Encode(m)); err != nil {
 		f.Fatal(err)
@@ -103,7 +103,7 @@ func (f *far) say(m protocol.LinkMessage) {
 }
 
 // hear returns the kind of the next message.
-func (f *far) hear() string {
+func (f *remote) hear() string {
 	f.Helper()
 	data, err := f.conn.Read(f.Context())
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *far) hear() string {
 	return kind
 }
 
-func (f *far) expect(want ...string) {
+func (f *remote) expect(want ...string) {
 	f.Helper()
 	for i := range want {
 		if got := f.hear(); got != want[i] {
@@ -130,7 +130,7 @@ func TestOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, f := dial(t, &table{kind: protocol.KindAgent}, protocol.LinkVersion, func(l *peering.Link) {
-			l.Meet(protocol.LinkMeet{LinkPair: pair})
+			l.Punch(protocol.LinkPunch{LinkPair: pair})
 			l.Ready(pair, key)
 			for range 3 {
 				l.Subscribed(pair)

@@ -16,7 +16,7 @@ type outbox struct {
 	departed queue[uuid.UUID, struct{}]         // gone before this link began
 	pairs    queue[protocol.LinkPair, struct{}] // subscriptions that have begun or ended
 	ready    queue[protocol.LinkPair, tailnet.PublicKey]
-	meet     queue[protocol.LinkPair, protocol.LinkMeet]
+	punches  queue[protocol.LinkPair, protocol.LinkPunch]
 	probes   queue[uint64, protocol.LinkProbe]
 	probed   queue[uint64, bool]
 	synced   bool // the first notes were sent
@@ -36,9 +36,9 @@ func (o *outbox) last(out []protocol.LinkMessage) []protocol.LinkMessage {
 	o.ready.take(batch, func(pair protocol.LinkPair, k tailnet.PublicKey) {
 		out = append(out, protocol.LinkMessage{Ready: &protocol.LinkReady{LinkPair: pair, Key: k}})
 	})
-	o.meet.take(batch, func(_ protocol.LinkPair, m protocol.LinkMeet) {
+	o.punches.take(batch, func(_ protocol.LinkPair, m protocol.LinkPunch) {
 		out = append(out, protocol.LinkMessage{
-			Meet: &m,
+			Punch: &m,
 		})
 	})
 	if len(out) == 0 && !o.synced {

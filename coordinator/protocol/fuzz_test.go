@@ -57,7 +57,8 @@ func FuzzDecodeClientMessage(f *testing.F) {
 	n := agent(1)
 	for _, m := range []protocol.ClientMessage{
 		{Node: &n}, {Subscribe: ref(agent(1).ID)}, {Unsubscribe: ref(agent(1).ID)}, {Ready: ref(agent(1).ID)},
-		{Held: &protocol.Held{Peers: []protocol.PeerPass{{ID: agent(1).ID, Key: key(1), Pass: "pass"}}}}, {Bye: &protocol.Bye{}},
+		{Restore: &protocol.Restore{Peers: []protocol.PeerPass{{ID: agent(1).ID, Key: key(1), Pass: "pass"}}}},
+		{Bye: &protocol.Bye{}},
 	} {
 		data, err := json.Marshal(m)
 		if err != nil {
@@ -78,8 +79,8 @@ func FuzzDecodeClientMessage(f *testing.F) {
 		if m.Node != nil {
 			checkInfo(t, *m.Node)
 		}
-		if m.Held != nil && (len(m.Held.Peers) == 0 || len(m.Held.Peers) > protocol.MaxHeld) {
-			t.Fatalf("accepted %d held peers", len(m.Held.Peers))
+		if m.Restore != nil && (len(m.Restore.Peers) == 0 || len(m.Restore.Peers) > protocol.MaxRestore) {
+			t.Fatalf("accepted %d held peers", len(m.Restore.Peers))
 		}
 		again(t, m, protocol.DecodeClientMessage)
 	})

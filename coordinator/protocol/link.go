@@ -38,7 +38,7 @@ const (
 
 	// MaxLinkText is the longest name or session of a participant, and the longest reason of a revocation, in bytes.
 	MaxLinkText = 1024
-	// MaxLinkDelay is the longest delay of a meeting.
+	// MaxLinkDelay is the longest delay of a LinkPunch.
 	MaxLinkDelay = 10 * time.Second
 
 	maxLinkRTT = 10 * time.Minute // of a participant
@@ -91,9 +91,10 @@ type LinkReady struct {
 	Key tailnet.PublicKey `json:"key"` // of To
 }
 
-// LinkMeet asks the receiver to send its participant the endpoints of the sender's, after a delay: the other way round
-// the sender does the same, so that both nodes receive them at the same time.
-type LinkMeet struct {
+// LinkPunch arranges UDP hole punching: it asks the receiver to send its participant the endpoints of the sender's,
+// after a delay. The sender does the same the other way round, so that both nodes receive them at the same time. It is
+// called meet on the wire.
+type LinkPunch struct {
 	LinkPair
 	FromMoves uint64 `json:"from_moves"` // the announcements that this is about
 	ToMoves   uint64 `json:"to_moves"`
@@ -124,7 +125,7 @@ type LinkMessage struct {
 	Want    *LinkPair   `json:"want,omitempty"`
 	Unwant  *LinkPair   `json:"unwant,omitempty"`
 	Ready   *LinkReady  `json:"ready,omitempty"`
-	Meet    *LinkMeet   `json:"meet,omitempty"`
+	Punch   *LinkPunch  `json:"meet,omitempty"`
 	Probe   *LinkProbe  `json:"probe,omitempty"`
 	Probed  *LinkProbed `json:"probed,omitempty"`
 	Synced  *Synced     `json:"synced,omitempty"`
@@ -147,8 +148,8 @@ func DecodeLinkMessage(data []byte) (LinkMessage, error) {
 }
 
 func (m LinkMessage) check() error {
-	if count(m.Hello != nil, m.Present != nil, m.Gone != nil, m.Want != nil, m.Unwant != nil, m.Ready != nil, m.Meet != nil,
-		m.Probe != nil, m.Probed != nil, m.Synced != nil) != 1 {
+	if count(m.Hello != nil, m.Present != nil, m.Gone != nil, m.Want != nil, m.Unwant != nil, m.Ready != nil,
+		m.Punch != nil, m.Probe != nil, m.Probed != nil, m.Synced != nil) != 1 {
 		return errNotOne
 	}
 	switch {
@@ -169,11 +170,11 @@ func (m LinkMessage) check() error {
 		return m.Unwant.check()
 	case m.Ready != nil:
 		return m.Ready.check()
-	case m.Meet != nil:
-		if m.Meet.Delay < 0 || m.Meet.Delay > MaxLinkDelay.Microseconds() {
-			return fmt.Errorf("meet: delay of %d µs", m.Meet.Delay)
+	case m.Punch != nil:
+		if m.Punch.Delay < 0 || m.Punch.Delay > MaxLinkDelay.Microseconds() {
+			return fmt.Errorf("punch: delay of %d µs", m.Punch.Delay)
 		}
-		return m.Meet.check()
+		return m.Punch.check()
 	case m.Probe != nil:
 		return checkID("probe", m.Probe.ID)
 	}

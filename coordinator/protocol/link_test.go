@@ -35,7 +35,7 @@ func linkMessages() []protocol.LinkMessage {
 		{Gone: &protocol.LinkGone{ID: n.ID, Code: fault.Forbidden, Message: "the workspace was stopped or deleted"}},
 		{Want: &pair}, {Unwant: &pair},
 		{Ready: &protocol.LinkReady{LinkPair: pair, Key: key(100)}},
-		{Meet: &protocol.LinkMeet{LinkPair: pair, FromMoves: 1, ToMoves: 2, Delay: 3000}},
+		{Punch: &protocol.LinkPunch{LinkPair: pair, FromMoves: 1, ToMoves: 2, Delay: 3000}},
 		{Probe: &protocol.LinkProbe{N: 1, ID: agent(1).ID, Key: key(100)}},
 		{Probed: &protocol.LinkProbed{N: 1, Answers: true}},
 		{Synced: &protocol.Synced{}},

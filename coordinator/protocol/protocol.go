@@ -59,8 +59,8 @@ const (
 	MaxHelloNode = 4 << 10
 	// MaxName is the longest name in a hello, in bytes.
 	MaxName = 256
-	// MaxHeld is how many peers one held message may name.
-	MaxHeld = 16
+	// MaxRestore is how many peers one Restore may name.
+	MaxRestore = 16
 	// MaxPass is the longest pass, in bytes.
 	MaxPass = 512
 )
@@ -186,9 +186,9 @@ type ServerMessage struct {
 // Bye is the client's last message; it will not reconnect.
 type Bye struct{}
 
-// Held names clients that an agent still has as peers when a server welcomes it. The server answers gone for each whose
-// session has ended, and keeps the others as lost until they return.
-type Held struct {
+// Restore names clients that an agent still has as peers when a server welcomes it. The server answers gone for each
+// whose session has ended, and keeps the others as lost until they return. It is called held on the wire.
+type Restore struct {
 	Peers []PeerPass `json:"peers"` // without a pass if the agent never received one
 }
 
@@ -198,7 +198,7 @@ type ClientMessage struct {
 	Subscribe   *PeerRef          `json:"subscribe,omitempty"`
 	Unsubscribe *PeerRef          `json:"unsubscribe,omitempty"`
 	Ready       *PeerRef          `json:"ready,omitempty"`
-	Held        *Held             `json:"held,omitempty"`
+	Restore     *Restore          `json:"held,omitempty"`
 	Bye         *Bye              `json:"bye,omitempty"`
 }
 
@@ -299,7 +299,8 @@ func (m ServerMessage) check() error {
 }
 
 func (m ClientMessage) check() error {
-	if count(m.Node != nil, m.Subscribe != nil, m.Unsubscribe != nil, m.Ready != nil, m.Held != nil, m.Bye != nil) != 1 {
+	if count(m.Node != nil, m.Subscribe != nil, m.Unsubscribe != nil, m.Ready != nil, m.Restore != nil,
+		m.Bye != nil) != 1 {
 		return errNotOne
 	}
 	switch {
@@ -311,12 +312,12 @@ func (m ClientMessage) check() error {
 		return checkID("unsubscribe", m.Unsubscribe.ID)
 	case m.Ready != nil:
 		return checkID("ready", m.Ready.ID)
-	case m.Held != nil:
-		if n := len(m.Held.Peers); n == 0 || n > MaxHeld {
-			return fmt.Errorf("held: %d peers, want 1 to %d", n, MaxHeld)
+	case m.Restore != nil:
+		if n := len(m.Restore.Peers); n == 0 || n > MaxRestore {
+			return fmt.Errorf("restore: %d peers, want 1 to %d", n, MaxRestore)
 		}
-		for _, p := range m.Held.Peers {
-			if err := p.check("held"); err != nil {
+		for _, p := range m.Restore.Peers {
+			if err := p.check("restore"); err != nil {
 				return err
 			}
 		}

@@ -23,7 +23,7 @@ var floors = []struct {
 	files  string
 }{
 	{"coordinator", 20, `
-		timers server session drain table authorize replica restore duplicate inspect meet join dialer
+		timers server session drain table authorize replica restore duplicate inspect holepunch join dialer
 		presence
 	`},
 	{"coordinator/client", 2, "client bounds receive run dialserver"},

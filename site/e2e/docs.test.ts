@@ -28,7 +28,7 @@ it("serves the documentation, with links that work", async () => {
   await expect.poll(() => page.evaluate(() => scrollY)).toBeGreaterThan(500);
   await page.goto("/docs/architecture");
   await page.getByRole("link", { name: "decision 16" }).click();
-  await page.waitForURL("**/docs/decisions/0016-meeting");
+  await page.waitForURL("**/docs/decisions/0016-hole-punching");
   await page.getByRole("heading", { level: 1, name: /^16\./ }).waitFor();
   await page.goto("/docs/no-such-page");
   await page.getByText("The documentation has no page no-such-page.").waitFor();

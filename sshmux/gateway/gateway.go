@@ -54,14 +54,14 @@ type Visitor interface {
 	// Open begins a session with a mesh port, meshport.Session or meshport.SSH, of the agent that
 	// [owner/]workspace[.agent] names. It returns fault.NotFound if no workspace that runs and that the visitor may
 	// connect to has the name. The caller must end the session.
-	Open(ctx context.Context, from Client, name string, port uint16) (Session, error)
+	Open(ctx context.Context, from Source, name string, port uint16) (Session, error)
 	// Wake starts the visitor's own stopped workspace of a name. It returns fault.NotFound if there is none, or if
 	// connections start no workspaces.
 	Wake(ctx context.Context, name string) (Start, error)
 }
 
-// Client is where a visitor comes from.
-type Client struct {
+// Source is where a visitor comes from.
+type Source struct {
 	Addr      netip.Addr
 	UserAgent string
 }
@@ -168,7 +168,7 @@ func (g signIn) complain(ctx context.Context, err error) {
 // dial connects a client that has signed in to the sessions of the agent that its user name means.
 func (g *Gateway) dial(ctx context.Context, client *ssh.ServerConn, say func(string)) (net.Conn, error) {
 	conn, err := g.connect(ctx, client, client.User(), meshport.Session, say)
-	return conn, g.told(ctx, client, err)
+	return conn, g.explain(ctx, client, err)
 }
 
 // jump connects a client to the SSH port of the agent that a destination such as dev.coder means, so that the gateway
@@ -181,11 +181,11 @@ func (g *Gateway) jump(
 		return nil, false, nil
 	}
 	conn, err = g.connect(ctx, client, name, meshport.SSH, func(string) {})
-	return conn, true, g.told(ctx, client, err)
+	return conn, true, g.explain(ctx, client, err)
 }
 
-// told returns what a client may know of an error.
-func (g *Gateway) told(ctx context.Context, client *ssh.ServerConn, err error) error {
+// explain returns what a client may know of an error.
+func (g *Gateway) explain(ctx context.Context, client *ssh.ServerConn, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (g *Gateway) connect(
 	ctx context.Context, client *ssh.ServerConn, name string, port uint16, say func(string),
 ) (net.Conn, error) {
 	v := client.Permissions.ExtraData[visitorKey{}].(Visitor)
-	from := Client{Addr: addrOf(client.RemoteAddr()), UserAgent: string(client.ClientVersion())}
+	from := Source{Addr: addrOf(client.RemoteAddr()), UserAgent: string(client.ClientVersion())}
 	conn, err := begin(ctx, v, from, name, port, say)
 	if fault.CodeOf(err) != fault.NotFound {
 		return conn, err
@@ -218,7 +218,7 @@ func (g *Gateway) connect(
 }
 
 // begin is connect for a workspace that runs.
-func begin(ctx context.Context, v Visitor, from Client, name string, port uint16, say func(string)) (net.Conn, error) {
+func begin(ctx context.Context, v Visitor, from Source, name string, port uint16, say func(string)) (net.Conn, error) {
 	unknown := func() error {
 		return fault.New(fault.NotFound, "No running workspace that you may connect to has the name %q.", short(name)).
 			WithDetail("Names are dev, dev.main for one of several agents, and ada/dev for a workspace that Ada " +

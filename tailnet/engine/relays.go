@@ -120,14 +120,14 @@ func (e *Engine) homeChanged(old, region int) {
 }
 
 // openShim makes the shim listen while magicsock lacks a connection to some relay. It gives magicsock the relay map if
-// tell is set or the shim's port has changed.
-func (e *Engine) openShim(tell bool) {
+// announce is set or the shim's port has changed.
+func (e *Engine) openShim(announce bool) {
 	open := slices.ContainsFunc(e.allLinks(), func(l *relayLink) bool { return !l.shimmed() })
 	moved, err := e.shim.listen(open)
 	if err != nil {
 		e.log.Error("cannot reach relays", "err", err)
 	}
-	if tell || moved {
+	if announce || moved {
 		m := e.relayMap(true)
 		e.health.SetDERPMap(m)
 		e.magic.SetDERPMapWithoutReSTUN(m)

@@ -109,13 +109,13 @@ func NewNode(t testing.TB, r *Relay, opts tailnet.Options) *tailnet.Node {
 // inboundAtA is what b may open on a, and inboundAtB is what a may open on b.
 func Introduce(t testing.TB, a, b *tailnet.Node, inboundAtA, inboundAtB tailnet.Inbound) {
 	t.Helper()
-	tell := func(who, about *tailnet.Node, inbound tailnet.Inbound) error {
+	introduce := func(who, about *tailnet.Node, inbound tailnet.Inbound) error {
 		return who.Upsert(tailnet.Peer{NodeInfo: about.Info(), Inbound: inbound})
 	}
-	if err := tell(a, b, inboundAtA); err != nil {
+	if err := introduce(a, b, inboundAtA); err != nil {
 		t.Fatal(err)
 	}
-	if err := tell(b, a, inboundAtB); err != nil {
+	if err := introduce(b, a, inboundAtB); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -138,13 +138,13 @@ func Introduce(t testing.TB, a, b *tailnet.Node, inboundAtA, inboundAtB tailnet.
 			}
 			if seq := a.Info().Seq; seq != seqA {
 				seqA = seq
-				if err := tell(b, a, inboundAtB); err != nil {
+				if err := introduce(b, a, inboundAtB); err != nil {
 					return // closed
 				}
 			}
 			if seq := b.Info().Seq; seq != seqB {
 				seqB = seq
-				if err := tell(a, b, inboundAtA); err != nil {
+				if err := introduce(a, b, inboundAtA); err != nil {
 					return
 				}
 			}

@@ -11,7 +11,7 @@ const texts = import.meta.glob<string>("../../../docs/{*,decisions/*}.md", {
 
 const within = (file: string) => file.slice("../../../docs/".length);
 
-// pages has the text of each page by its name, such as "sign-in" or "decisions/0016-meeting". The page "" is the
+// pages has the text of each page by its name, such as "sign-in" or "decisions/0016-hole-punching". The page "" is the
 // table of contents, and "decisions" is the README of that folder.
 export const pages = new Map<string, string>([["", contents(readme)]]);
 for (const [file, text] of Object.entries(texts)) pages.set(pageOf(within(file).slice(0, -".md".length)), text);

@@ -7,19 +7,19 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// Kind is what a packet is to those who decide about packets.
-type Kind uint8
+// PacketKind is what a packet is to those who decide about packets.
+type PacketKind uint8
 
 const (
-	Other       Kind = iota
-	Flow             // TCP, UDP, or an ICMP error about these
-	EchoRequest      // of ICMP
+	Other       PacketKind = iota
+	Flow                   // TCP, UDP, or an ICMP error about these
+	EchoRequest            // of ICMP
 )
 
 // Packet is what is known of an IPv6 packet.
 type Packet struct {
 	Src, Dst netip.Addr
-	Kind     Kind
+	Kind     PacketKind
 	raw      []byte
 }
 
@@ -40,7 +40,7 @@ func Parse(packet []byte) (p Packet, ok bool) {
 	return p, true
 }
 
-func kindOfICMP(message []byte) Kind {
+func kindOfICMP(message []byte) PacketKind {
 	if len(message) < header.ICMPv6EchoMinimumSize {
 		return Other
 	}

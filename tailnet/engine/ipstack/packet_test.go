@@ -47,7 +47,7 @@ func TestParse(t *testing.T) {
 	for name, c := range map[string]struct {
 		packet []byte
 		ok     bool
-		kind   ipstack.Kind
+		kind   ipstack.PacketKind
 	}{
 		"TCP":               {packet(6, make([]byte, 20)...), true, ipstack.Flow},
 		"UDP":               {packet(17, make([]byte, 8)...), true, ipstack.Flow},

@@ -79,8 +79,8 @@ type Sighting struct {
 	At       time.Time      `json:"at"`
 }
 
-// Target is a port of a mesh address.
-type Target struct {
+// Destination is a port of a mesh address.
+type Destination struct {
 	Network string // tcp or udp
 	Addr    netip.AddrPort
 }
@@ -101,7 +101,7 @@ type House interface {
 	// Host returns the name of the agent with an address.
 	Host(ctx context.Context, d Device, addr netip.Addr) (string, error)
 	// Open connects a device to a port. The caller must end the session. ctx ends with it.
-	Open(ctx context.Context, d Device, to Target) (Session, error)
+	Open(ctx context.Context, d Device, to Destination) (Session, error)
 }
 
 // Session is an open connection or flow of a device.
@@ -484,7 +484,7 @@ func (g *Gateway) reach(network string, src, dst netip.AddrPort) (f *flow, life 
 	g.mu.Lock()
 	g.flows[f] = struct{}{}
 	g.mu.Unlock()
-	session, err := g.opts.House.Open(life, d, Target{network, dst})
+	session, err := g.opts.House.Open(life, d, Destination{network, dst})
 	if err != nil {
 		g.forget(f)
 		return nil, nil, err

@@ -14,10 +14,10 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
-// far is one end of a connection between distant places.
-type far struct {
+// slow is one end of a connection between distant places.
+type slow struct {
 	way  time.Duration // one way
-	peer *far
+	peer *slow
 	out  chan late
 	in   chan []byte
 
@@ -31,11 +31,11 @@ type late struct {
 	data []byte
 }
 
-var errFarClosed = errors.New("closed")
+var errSlowClosed = errors.New("closed")
 
-func newFar(way time.Duration) (client, server *far) {
-	end := func() *far {
-		return &far{way: way, out: make(chan late, 100), in: make(chan []byte, 100), done: make(chan struct{})}
+func newSlow(way time.Duration) (client, server *slow) {
+	end := func() *slow {
+		return &slow{way: way, out: make(chan late, 100), in: make(chan []byte, 100), done: make(chan struct{})}
 	}
 	client, server = end(), end()
 	client.peer, server.peer = server, client
@@ -43,7 +43,7 @@ func newFar(way time.Duration) (client, server *far) {
 }
 
 // carry delivers what was written, in order.
-func (f *far) carry() {
+func (f *slow) carry() {
 	for {
 		select {
 		case m := <-f.out:
@@ -59,7 +59,7 @@ func (f *far) carry() {
 	}
 }
 
-func (f *far) Read(ctx context.Context) ([]byte, error) {
+func (f *slow) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case data := <-f.in:
 		return data, nil
@@ -67,27 +67,27 @@ func (f *far) Read(ctx context.Context) ([]byte, error) {
 	case <-f.peer.done:
 	case <-ctx.Done():
 	}
-	return nil, errFarClosed
+	return nil, errSlowClosed
 }
 
-func (f *far) Write(_ context.Context, data []byte) error {
+func (f *slow) Write(_ context.Context, data []byte) error {
 	f.out <- late{time.Now().Add(f.way), data}
 	return nil
 }
 
-func (f *far) Ping(context.Context) error {
+func (f *slow) Ping(context.Context) error {
 	time.Sleep(2 * f.way)
 	return nil
 }
 
-func (f *far) Close(websock.Status, string) error {
+func (f *slow) Close(websock.Status, string) error {
 	f.once.Do(func() { close(f.done) })
 	return nil
 }
 
-// connectFar is connect over such a connection.
-func connectFar(t *testing.T, s *coordinator.Server, p coordinator.Principal, k uint64, way time.Duration) *wire {
-	client, server := newFar(way)
+// connectSlow is connect over such a connection.
+func connectSlow(t *testing.T, s *coordinator.Server, p coordinator.Principal, k uint64, way time.Duration) *wire {
+	client, server := newSlow(way)
 	var serving sync.WaitGroup
 	serving.Go(client.carry)
 	serving.Go(server.carry)
@@ -114,9 +114,9 @@ const (
 	natC = "203.0.113.1"
 )
 
-// TestMeetAtOneTime: the first packets of two nodes behind NATs cross, because both receive each other's endpoints at the same time,
-// however far they are.
-func TestMeetAtOneTime(t *testing.T) {
+// TestPunchAtOneTime: the first packets of two nodes behind NATs cross, because both receive each other's endpoints at
+// the same time, however far they are.
+func TestPunchAtOneTime(t *testing.T) {
 	t.Parallel()
 	for name, ways := range map[string][2]time.Duration{
 		"agent further": {80 * time.Millisecond, 10 * time.Millisecond}, "client further": {time.Millisecond, 200 * time.Millisecond},
@@ -126,8 +126,8 @@ func TestMeetAtOneTime(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t, coordinator.Options{})
-				a := connectFar(t, s, agent(1), 100, ways[0])
-				c := connectFar(t, s, laptop(1), 1, ways[1])
+				a := connectSlow(t, s, agent(1), 100, ways[0])
+				c := connectSlow(t, s, laptop(1), 1, ways[1])
 				a.behind(1, natA, 0)
 				c.behind(1, "", 0)
 				time.Sleep(2 * time.Second)
@@ -152,7 +152,7 @@ func TestMeetAtOneTime(t *testing.T) {
 	}
 }
 
-func TestNothingToMeetFor(t *testing.T) {
+func TestNothingToPunch(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		agent, client string
@@ -210,8 +210,9 @@ func TestNothingToMeetFor(t *testing.T) {
 	})
 }
 
-// TestMeetAgain: a node that has moved meets its partners again. What it knew of them is void, and so is what they knew of it.
-func TestMeetAgain(t *testing.T) {
+// TestPunchAgain: a node that has moved punches its holes again. What it knew of them is void, and so is what they knew
+// of it.
+func TestPunchAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, coordinator.Options{})
@@ -230,7 +231,7 @@ func TestMeetAgain(t *testing.T) {
 		a.expect(two, "peer client 1 #3")
 		c.expect(two, "peer agent 1 #1")
 
-		a.behind(2, natA, 0) // nothing new but its number: they have met
+		a.behind(2, natA, 0) // nothing new but its number: they have punched already
 		c.expect(two, "peer agent 1 #2")
 		c.cut()
 		c = connect(t, s, laptop(1), key(1), agent(1).ID)

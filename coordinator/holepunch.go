@@ -11,23 +11,24 @@ import (
 	"github.com/codermesh/codermesh/v2/tailnet"
 )
 
-// Two nodes behind different NATs meet: once both know their endpoints, the server sends each the other's, to both at
-// the same time, so that both have sent their first packets before either arrives. A packet that reaches a NAT before
-// that side has sent one may spoil the direct path for good (docs/decisions/0016-meeting.md). Until then the nodes use
-// the relay. Server.mu guards everything below but newAnnouncement and measure.
+// Two nodes behind different NATs reach each other by UDP hole punching: once both know their endpoints, the server
+// sends each the other's, to both at the same time, so that both have sent their first packets before either arrives. A
+// packet that reaches a NAT before that side has sent one may spoil the direct path for good
+// (docs/decisions/0016-hole-punching.md). Until then the nodes use the relay. Server.mu guards everything below but
+// newAnnouncement and measure.
 
-// meeting records how far the ends of a tunnel are with meeting.
-type meeting struct {
+// holePunch records how far the ends of a tunnel are with hole punching.
+type holePunch struct {
 	arranged                             bool
 	initiatorInvited, destinationInvited bool // it may learn the other's endpoints
-	round                                uint // counts the meetings, so that the timer of an earlier one does nothing
+	round                                uint // counts the attempts, so that the timer of an earlier one does nothing
 }
 
 func (t *tunnel) invited(p *peer) *bool {
 	if p == t.initiator {
-		return &t.meeting.initiatorInvited
+		return &t.punch.initiatorInvited
 	}
-	return &t.meeting.destinationInvited
+	return &t.punch.destinationInvited
 }
 
 // newAnnouncement encodes the messages for partners.
@@ -78,19 +79,19 @@ func (t *tunnel) separated() bool {
 	return a.info.Mapped.Addr() != b.info.Mapped.Addr()
 }
 
-// meet invites both ends of a tunnel as soon as they can meet, the more distant one first.
-func (s *Server) meet(t *tunnel) {
+// punch invites both ends of a tunnel as soon as both have measured their networks, the more distant one first.
+func (s *Server) punch(t *tunnel) {
 	i, d := t.initiator, t.destination
-	if t.meeting.arranged || t.state != open || i.state != online || d.state != online || i.node == nil ||
+	if t.punch.arranged || t.state != open || i.state != online || d.state != online || i.node == nil ||
 		d.node == nil ||
 		!i.node.info.Measured || !d.node.info.Measured || !t.separated() {
 		return
 	}
-	if i.far != nil || d.far != nil {
-		s.meetFar(t)
+	if i.remote != nil || d.remote != nil {
+		s.punchAcross(t)
 		return
 	}
-	t.meeting.arranged = true
+	t.punch.arranged = true
 	first, second := i, d
 	if d.rtt() > i.rtt() {
 		first, second = d, i
@@ -105,49 +106,49 @@ func (t *tunnel) invite(p *peer) {
 	p.mark(t.other(p).principal.ID)
 }
 
-// inviteLater invites p after a delay, unless the meeting was called off.
+// inviteLater invites p after a delay, unless the attempt was called off.
 func (s *Server) inviteLater(t *tunnel, p *peer, delay time.Duration) {
 	if delay <= 0 {
 		t.invite(p)
 		return
 	}
-	t.meeting.round++
-	round := t.meeting.round
+	t.punch.round++
+	round := t.punch.round
 	s.after(time.Now().Add(delay), func() *binding {
-		if t.meeting.arranged && t.meeting.round == round {
+		if t.punch.arranged && t.punch.round == round {
 			t.invite(p)
 		}
 		return nil
 	})
 }
 
-// meetFar arranges a meeting between participants of two servers. The server of the one with the smaller id does so: it
-// tells the other server, and delays whichever message would arrive first.
-func (s *Server) meetFar(t *tunnel) {
+// punchAcross invites participants of two servers. The server of the one with the smaller id does so: it sends its
+// arrangement to the other server, and delays whichever message would arrive first.
+func (s *Server) punchAcross(t *tunnel) {
 	own, other := t.initiator, t.destination
-	if own.far != nil {
+	if own.remote != nil {
 		own, other = other, own
 	}
-	if own.far != nil || other.far == nil || slices.Compare(own.principal.ID[:], other.principal.ID[:]) > 0 {
+	if own.remote != nil || other.remote == nil || slices.Compare(own.principal.ID[:], other.principal.ID[:]) > 0 {
 		return
 	}
-	l := s.links[other.far.server]
+	l := s.links[other.remote.server]
 	if l == nil {
 		return
 	}
-	t.meeting.arranged = true
+	t.punch.arranged = true
 	lead := (l.RTT() + other.rtt() - own.rtt()) / 2 // how much earlier a message reaches our own
-	m := protocol.LinkMeet{
+	m := protocol.LinkPunch{
 		LinkPair: protocol.LinkPair{From: own.principal.ID, To: other.principal.ID}, FromMoves: own.node.info.Moves,
 		ToMoves: other.node.info.Moves,
 		Delay:   min(max(-lead, 0), protocol.MaxLinkDelay).Microseconds(),
 	}
-	l.Meet(m)
+	l.Punch(m)
 	s.inviteLater(t, own, lead)
 }
 
-// followMeeting follows another server's arrangement, unless one of the nodes has moved since.
-func (s *Server) followMeeting(l *peering.Link, m protocol.LinkMeet) {
+// followPunch follows another server's arrangement, unless one of the nodes has moved since.
+func (s *Server) followPunch(l *peering.Link, m protocol.LinkPunch) {
 	t := s.shared(l, m.LinkPair)
 	if t == nil {
 		return
@@ -156,14 +157,14 @@ func (s *Server) followMeeting(l *peering.Link, m protocol.LinkMeet) {
 	if from.node == nil || to.node == nil || from.node.info.Moves != m.FromMoves || to.node.info.Moves != m.ToMoves {
 		return
 	}
-	t.meeting.arranged = true
+	t.punch.arranged = true
 	s.inviteLater(t, to, time.Duration(m.Delay)*time.Microsecond)
 }
 
-// callOff forgets the meeting.
-func (t *tunnel) callOff() { t.meeting = meeting{round: t.meeting.round + 1} }
+// callOff forgets the attempt.
+func (t *tunnel) callOff() { t.punch = holePunch{round: t.punch.round + 1} }
 
-// separate ends the meeting of a node that has moved. The node has forgotten the endpoints of a partner behind a NAT.
+// separate ends the attempt of a node that has moved. The node has forgotten the endpoints of a partner behind a NAT.
 func (s *Server) separate(p *peer, t *tunnel) {
 	t.callOff()
 	o := t.other(p)
