@@ -27,7 +27,8 @@ type statements struct {
 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if httpapi.RequestID(ctx) != "" && strings.HasPrefix(q.SQL, "-- name:") || strings.HasPrefix(q.SQL, "-- name: ClaimJob ") {
+	if httpapi.RequestID(ctx) != "" && strings.HasPrefix(q.SQL, "-- name:") ||
+		strings.HasPrefix(q.SQL, "-- name: LeaseJob ") {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.all = append(s.all, q)
@@ -243,7 +244,10 @@ func TestPlans(t *testing.T) {
 		FROM users u, (SELECT id FROM files LIMIT 1) f, generate_series(1, 1000) WHERE u.username IN ('user1', 'user2', 'user3')`, s.Org)
 	s.Exec("ANALYZE provisioner_jobs")
 	seen.take()
-	job, err := db.ClaimJob(t.Context(), dbsqlc.ClaimJobParams{WorkerID: &daemon, LastOrganization: uuid.Max, Tags: []byte(`{"scope": "organization", "owner": ""}`), Untagged: true})
+	job, err := db.LeaseJob(t.Context(), dbsqlc.LeaseJobParams{
+		WorkerID: &daemon, LastOrganization: uuid.Max, Untagged: true,
+		Tags: []byte(`{"scope": "organization", "owner": ""}`),
+	})
 	if err != nil || job.Status != "running" {
 		t.Fatalf("claim %q: %v", job.Status, err)
 	}

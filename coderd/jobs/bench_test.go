@@ -62,9 +62,9 @@ func queue(b *testing.B, w *world, n int) {
 	}
 }
 
-// BenchmarkClaim measures the query that claims the next job when the daemon may take every waiting job. It reports the
+// BenchmarkLease measures the query that leases the next job when the daemon may take every waiting job. It reports the
 // median and the 99th percentile in milliseconds.
-func BenchmarkClaim(b *testing.B) {
+func BenchmarkLease(b *testing.B) {
 	for _, queued := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(queued, " queued"), func(b *testing.B) {
 			w := newWorld(b, nil)
@@ -76,7 +76,7 @@ func BenchmarkClaim(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				at := time.Now()
-				job, err := w.DB.ClaimJob(b.Context(), dbsqlc.ClaimJobParams{
+				job, err := w.DB.LeaseJob(b.Context(), dbsqlc.LeaseJobParams{
 					WorkerID: &daemon, FirstOrganization: w.Org, LastOrganization: w.Org, Tags: []byte(fmt.Sprintf(`{"scope": "organization", "owner": "", "pool": "%d"}`, len(took)%20)),
 				})
 				took = append(took, time.Since(at))

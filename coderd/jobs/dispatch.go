@@ -148,26 +148,26 @@ func (s *Service) free() []*session {
 	return out
 }
 
-// claim leases the next job that a daemon may take: of its organization, or of any one for a built-in daemon. The zero
-// job means that there is none.
-func claim(ctx context.Context, q *dbsqlc.Queries, x *session) (dbsqlc.ProvisionerJob, error) {
-	p := dbsqlc.ClaimJobParams{
+// leaseNext leases the next job that a daemon may take: of its organization, or of any one for a built-in daemon. The
+// zero job means that there is none.
+func leaseNext(ctx context.Context, q *dbsqlc.Queries, x *session) (dbsqlc.ProvisionerJob, error) {
+	p := dbsqlc.LeaseJobParams{
 		WorkerID: &x.daemon.ID, FirstOrganization: x.org, LastOrganization: x.org, Tags: x.tags, Untagged: x.untagged,
 	}
 	if x.daemon.BuiltIn {
 		p.FirstOrganization, p.LastOrganization = uuid.Nil, uuid.Max
 	}
-	job, err := q.ClaimJob(ctx, p)
+	job, err := q.LeaseJob(ctx, p)
 	if database.IsNotFound(err) {
 		return dbsqlc.ProvisionerJob{}, nil
 	}
 	if err != nil {
-		return job, fmt.Errorf("claim job: %w", err)
+		return job, fmt.Errorf("lease job: %w", err)
 	}
 	return job, nil
 }
 
-// offer claims the next job for a daemon and pushes it.
+// offer leases the next job for a daemon and pushes it.
 func (s *Service) offer(x *session) (taken bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
@@ -177,7 +177,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		job, offer, bad = dbsqlc.ProvisionerJob{}, nil, nil
 		var err error
-		if job, err = claim(ctx, q, x); err != nil || job.ID == uuid.Nil {
+		if job, err = leaseNext(ctx, q, x); err != nil || job.ID == uuid.Nil {
 			return err
 		}
 		offer, bad = s.payload(ctx, q, job)
@@ -186,7 +186,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 	s.hold(err)
 	if bad != nil && ctx.Err() == nil && !database.IsUnavailable(bad) {
 		s.log.Error("cannot offer job", "job", job.ID, "err", bad)
-		// The claim was rolled back, so the job still has the previous epoch.
+		// The lease was rolled back, so the job still has the previous epoch.
 		why := "The server could not prepare the job. Its log has the cause."
 		if f := fault.As(bad); f != nil && f.Code != fault.Internal {
 			why = f.Error()
@@ -210,7 +210,7 @@ func (s *Service) offer(x *session) (taken bool, err error) {
 		x.offers[job.ID] = job.Epoch
 	}
 	s.mu.Unlock()
-	if !there { // the daemon left while the job was claimed
+	if !there { // the daemon left while the job was leased
 		return true, s.requeue(ctx, job.ID, job.Epoch)
 	}
 	x.send(&provisionerpb.ServerMessage{Message: &provisionerpb.ServerMessage_Offer{Offer: offer}})

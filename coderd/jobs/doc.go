@@ -6,14 +6,14 @@
 //
 //	                      accept
 //	pending ──▶ running ─────────▶ (events) ──▶ succeeded │ failed
-//	   ▲  │  claim │                  │
+//	   ▲  │  lease │                  │
 //	   │  │        │ not accepted     │ cancel
 //	   │  │        ▼ in 5 s           ▼
 //	   └──┼────────┘               canceling ──▶ canceled │ failed │ succeeded
 //	      └──▶ canceled
 //
 // The server confirms an Accept with an Ack of number 0, and only then does the daemon begin: if an Accept is lost, no
-// daemon runs the job. A claim increments the job's epoch and is the daemon's lease. The lease outlives the daemon's
+// daemon runs the job. Each lease of a job increments the job's epoch. The lease outlives the daemon's
 // stream by a grace period, and also survives a restart of the server. After the grace period, or when the daemon comes
 // back without the job, the job fails with the last state it reached. Events carry the epoch and a number that
 // increases by one. The server acknowledges an event that it has already applied without applying it again, and refuses
@@ -28,7 +28,7 @@
 // A daemon that hears nothing from the server for the grace period stops its jobs; the server waits a little longer
 // (the fence) before it gives them up.
 //
-// Several servers may use one database. Each dispatches to the daemons connected to it (claims skip each other's rows),
+// Several servers may use one database. Each dispatches to the daemons connected to it (leases skip each other's rows),
 // a cancel reaches the server with the daemon by notification, and a lease is given up only when no server has had its
 // daemon for the grace period. Each server writes a heartbeat about every second and corrects what the database says of
 // its daemons; the daemons of a server with an old heartbeat are offline. So a flag that an outage kept from being

@@ -129,8 +129,9 @@ func TestManyTagsStarveNobody(t *testing.T) {
 	}
 }
 
-// TestClaimReadsFewRows checks that the claim reads no more rows of a long queue with a long history than of a short one.
-func TestClaimReadsFewRows(t *testing.T) {
+// TestLeaseReadsFewRows checks that leasing a job reads no more rows of a long queue with a long history than of a
+// short one.
+func TestLeaseReadsFewRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	for _, name := range []string{"greedy", "bob", "carol"} {
@@ -156,16 +157,18 @@ func TestClaimReadsFewRows(t *testing.T) {
 			if err := read(tx, &before); err != nil {
 				return err
 			}
-			job, err := dbsqlc.New(tx).ClaimJob(t.Context(), dbsqlc.ClaimJobParams{WorkerID: &daemon, LastOrganization: uuid.Max, Tags: []byte(anyDaemon), Untagged: true})
+			job, err := dbsqlc.New(tx).LeaseJob(t.Context(), dbsqlc.LeaseJobParams{
+				WorkerID: &daemon, LastOrganization: uuid.Max, Tags: []byte(anyDaemon), Untagged: true,
+			})
 			if err != nil || job.Status != "running" {
-				return fmt.Errorf("claim %q: %w", job.Status, err)
+				return fmt.Errorf("lease %q: %w", job.Status, err)
 			}
 			return read(tx, &after)
 		}); err != nil {
 			t.Fatal(err)
 		}
 		if rows := after - before; rows <= 0 || rows > 100 {
-			t.Errorf("a claim reads %d rows of jobs, want at most 100", rows)
+			t.Errorf("a lease reads %d rows of jobs, want at most 100", rows)
 		}
 	}
 }

@@ -166,7 +166,7 @@ func TestBrokenDaemonStarvesNobody(t *testing.T) {
 			next[*provisionerpb.ServerMessage_Welcome](bad)
 			good := w.raw(t, jobs.Daemon{ID: uuid.New(), Name: "good"})
 			next[*provisionerpb.ServerMessage_Welcome](good)
-			w.Exec("DELETE FROM provisioner_daemons WHERE name = 'a-bad'") // its claims break a foreign key
+			w.Exec("DELETE FROM provisioner_daemons WHERE name = 'a-bad'") // its leases break a foreign key
 			if heartbeat < time.Second {
 				for range bad.messages { // until it is cut
 				}

@@ -28,7 +28,7 @@ func (s *Service) explainWaiting() error {
 		if err != nil {
 			return err
 		}
-		return s.tellPlaces(ctx, q, rows)
+		return s.announcePlaces(ctx, q, rows)
 	})
 }
 
@@ -37,12 +37,12 @@ func (s *Service) explainWaiting() error {
 func (s *Service) explainMoves() error {
 	ctx, cancel := context.WithTimeout(s.ctx, queryTimeout)
 	defer cancel()
-	told, err := s.opts.DB.ListToldPlaces(ctx)
-	if err != nil || len(told) == 0 {
+	announced, err := s.opts.DB.ListAnnouncedPlaces(ctx)
+	if err != nil || len(announced) == 0 {
 		return err
 	}
-	ids, was := make([]uuid.UUID, len(told)), map[uuid.UUID]int32{}
-	for i, row := range told {
+	ids, was := make([]uuid.UUID, len(announced)), map[uuid.UUID]int32{}
+	for i, row := range announced {
 		ids[i], was[row.ID] = row.ID, row.ToldPlace
 	}
 	positions, err := s.opts.DB.ListPendingPositions(ctx, ids)
@@ -65,16 +65,16 @@ func (s *Service) explainMoves() error {
 		}
 		unsaid := rows[:0]
 		for _, row := range rows {
-			if row.ToldPlace == was[row.ID] { // no other server has told it
+			if row.ToldPlace == was[row.ID] { // no other server has announced it
 				unsaid = append(unsaid, row)
 			}
 		}
-		return s.tellPlaces(ctx, q, unsaid)
+		return s.announcePlaces(ctx, q, unsaid)
 	})
 }
 
-// tellPlaces writes into the logs of locked jobs what they wait for.
-func (s *Service) tellPlaces(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob) error {
+// announcePlaces writes into the logs of locked jobs what they wait for.
+func (s *Service) announcePlaces(ctx context.Context, q *dbsqlc.Queries, rows []dbsqlc.ProvisionerJob) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (s *Service) tellPlaces(ctx context.Context, q *dbsqlc.Queries, rows []dbsq
 		if err := s.say(ctx, q, row, provisionerpb.LogLevel_LOG_LEVEL_INFO, "Queued", text); err != nil {
 			return err
 		}
-		if err := q.SetToldPlace(ctx, dbsqlc.SetToldPlaceParams{
+		if err := q.SetAnnouncedPlace(ctx, dbsqlc.SetAnnouncedPlaceParams{
 			ID: row.ID, ToldPlace: int32(place),
 		}); err != nil { //nolint:gosec // queues are shorter
 			return fmt.Errorf("note place in the queue: %w", err)

@@ -61,7 +61,7 @@ const (
 // Handler defines what a kind of job means. Its methods run inside transactions, and run again when a transaction is
 // repeated.
 type Handler interface {
-	// Offer fills the payload of a job that has just been claimed.
+	// Offer fills the payload of a job that has just been leased.
 	Offer(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer) error
 	// Checkpoint stores Terraform's current state.
 	Checkpoint(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, state []byte) error

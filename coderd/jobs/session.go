@@ -336,7 +336,7 @@ func (s *Service) settle(
 ) (*provisionerpb.Welcome, []uuid.UUID, error) {
 	welcome := &provisionerpb.Welcome{Grace: durationpb.New(s.opts.Grace)}
 	var canceling []uuid.UUID
-	claimed := map[uuid.UUID]bool{}
+	kept := map[uuid.UUID]bool{}
 	for _, lease := range hello.GetLeases() {
 		id, err := uuid.FromBytes(lease.GetJobId())
 		if err != nil {
@@ -361,7 +361,7 @@ func (s *Service) settle(
 			welcome.Acks = append(welcome.Acks, &provisionerpb.Ack{
 				JobId: lease.GetJobId(), Epoch: lease.GetEpoch(), Seq: uint64(job.LastSeq),
 			})
-			claimed[id] = true
+			kept[id] = true
 			if !ended(job.Status) {
 				x.leases[id] = job.Epoch
 			}
@@ -375,7 +375,7 @@ func (s *Service) settle(
 		return nil, nil, fmt.Errorf("list the daemon's jobs: %w", err)
 	}
 	for _, job := range running {
-		if claimed[job.ID] {
+		if kept[job.ID] {
 			continue
 		}
 		if err := s.disown(ctx, job); err != nil {

@@ -130,13 +130,13 @@ func TestEqualDaemonsAskOnce(t *testing.T) {
 	other.send(&provisionerpb.DaemonMessage{Message: &provisionerpb.DaemonMessage_Ready{Ready: &provisionerpb.Ready{Slots: 1}}})
 	const absent = 30
 	for range absent {
-		before := counted.count("ClaimJob")
+		before := counted.count("LeaseJob")
 		w.insert(map[string]string{"pool": "absent"})
-		testwait.Until(t, "the dispatcher wakes", counted.more("ClaimJob", before))
+		testwait.Until(t, "the dispatcher wakes", counted.more("LeaseJob", before))
 	}
 	w.await(w.insert(map[string]string{"pool": "other"}), "running")
 	wakes := absent + 1 + 2*(equal+1) // for each job, and for each daemon's arrival and its Ready
-	if n := counted.count("ClaimJob"); n > 2*wakes+1 {
+	if n := counted.count("LeaseJob"); n > 2*wakes+1 {
 		t.Errorf("at most %d wakes made %d statements that look for a job, want one for each of the 2 kinds of daemons", wakes, n)
 	}
 }

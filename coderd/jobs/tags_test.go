@@ -67,7 +67,7 @@ var truth = []struct {
 	{"a=1 b=2 c=3", "c=3 b=2 a=1", true},
 }
 
-// TestTruthTable checks that SQL, which claims jobs, and Go, which explains them, match tags alike: as the table says.
+// TestTruthTable checks that SQL, which leases jobs, and Go, which explains them, match tags alike: as the table says.
 func TestTruthTable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -1,5 +1,5 @@
 // Package jobtags owns the rules for tags, which match jobs with provisioner daemons: which tags are valid, and when a
-// daemon may take a job. It knows no job, no daemon and no database; ClaimJob implements the same rule in SQL.
+// daemon may take a job. It knows no job, no daemon and no database; LeaseJob implements the same rule in SQL.
 package jobtags
 
 import (

@@ -42,9 +42,9 @@ type lane struct {
 	close  func()                               // nil if there is nothing to close
 }
 
-// message is a claimed message with its text.
+// message is a leased message with its text.
 type message struct {
-	row    dbsqlc.ClaimNotificationsRow
+	row    dbsqlc.LeaseNotificationsRow
 	of     Template
 	labels map[string]string
 	Rendered
@@ -101,22 +101,22 @@ func (s *Service) drain(ctx context.Context, l *lane) error {
 	return ctx.Err()
 }
 
-func (s *Service) claim(
+func (s *Service) lease(
 	ctx context.Context, q *dbsqlc.Queries, method string, limit int32,
-) ([]dbsqlc.ClaimNotificationsRow, uuid.UUID, error) {
+) ([]dbsqlc.LeaseNotificationsRow, uuid.UUID, error) {
 	lease := uuid.New()
-	rows, err := q.ClaimNotifications(ctx, dbsqlc.ClaimNotificationsParams{
+	rows, err := q.LeaseNotifications(ctx, dbsqlc.LeaseNotificationsParams{
 		Lease: lease, Seconds: (s.opts.Config.Timeout + leaseMargin).Seconds(), Method: method, MaxRows: limit,
 	})
 	if err != nil {
-		return nil, lease, fmt.Errorf("claim notifications: %w", err)
+		return nil, lease, fmt.Errorf("lease notifications: %w", err)
 	}
 	return rows, lease, nil
 }
 
-// deliver claims messages, sends them at the same time, and stores the results.
+// deliver leases messages, sends them at the same time, and stores the results.
 func (s *Service) deliver(ctx context.Context, l *lane) (int, error) {
-	rows, lease, err := s.claim(ctx, s.opts.DB.Queries, l.method, maxSends)
+	rows, lease, err := s.lease(ctx, s.opts.DB.Queries, l.method, maxSends)
 	if err != nil {
 		return 0, err
 	}
@@ -137,7 +137,7 @@ func (s *Service) deliver(ctx context.Context, l *lane) (int, error) {
 }
 
 // attempt sends one message, and stores the result. ctx bounds the attempt; life ends when the server stops.
-func (s *Service) attempt(ctx, life context.Context, l *lane, row dbsqlc.ClaimNotificationsRow, lease uuid.UUID) error {
+func (s *Service) attempt(ctx, life context.Context, l *lane, row dbsqlc.LeaseNotificationsRow, lease uuid.UUID) error {
 	err := s.try(ctx, l, row)
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -165,7 +165,7 @@ func (s *Service) attempt(ctx, life context.Context, l *lane, row dbsqlc.ClaimNo
 	return nil
 }
 
-func (s *Service) try(ctx context.Context, l *lane, row dbsqlc.ClaimNotificationsRow) error {
+func (s *Service) try(ctx context.Context, l *lane, row dbsqlc.LeaseNotificationsRow) error {
 	if int(row.Attempts) > s.opts.Config.MaxAttempts {
 		return refused{errors.New("servers stopped during each attempt")}
 	}
@@ -177,7 +177,7 @@ func (s *Service) try(ctx context.Context, l *lane, row dbsqlc.ClaimNotification
 }
 
 // compose renders a message.
-func compose(row dbsqlc.ClaimNotificationsRow, accessURL *url.URL) (message, error) {
+func compose(row dbsqlc.LeaseNotificationsRow, accessURL *url.URL) (message, error) {
 	m := message{row: row}
 	if row.DeletedAt != nil {
 		return m, refused{errors.New("the user was deleted")}
@@ -199,7 +199,7 @@ func (s *Service) deliverInbox(ctx context.Context) (n int, err error) {
 		if err := q.LockInboxes(ctx); err != nil {
 			return err
 		}
-		rows, lease, err := s.claim(ctx, q, MethodInbox, maxInbox)
+		rows, lease, err := s.lease(ctx, q, MethodInbox, maxInbox)
 		if err != nil {
 			return err
 		}

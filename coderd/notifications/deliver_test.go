@@ -142,16 +142,18 @@ func TestDeadServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *notifications.Config) { c.MaxAttempts = 2 })
 	w.send("ann", "one")
-	claim := func() (dbsqlc.ClaimNotificationsRow, uuid.UUID) {
+	take := func() (dbsqlc.LeaseNotificationsRow, uuid.UUID) {
 		t.Helper()
 		lease := uuid.New()
-		rows, err := w.DB.ClaimNotifications(t.Context(), dbsqlc.ClaimNotificationsParams{Lease: lease, Seconds: 3600, Method: "smtp", MaxRows: 10})
+		rows, err := w.DB.LeaseNotifications(t.Context(), dbsqlc.LeaseNotificationsParams{
+			Lease: lease, Seconds: 3600, Method: "smtp", MaxRows: 10,
+		})
 		if err != nil || len(rows) != 1 {
-			t.Fatalf("claimed %d: %v", len(rows), err)
+			t.Fatalf("leased %d: %v", len(rows), err)
 		}
 		return rows[0], lease
 	}
-	row, lease := claim()
+	row, lease := take()
 	w.deliver()
 	if w.mail.attempts != 0 {
 		t.Error("a message was sent while another server had its lease")
@@ -167,7 +169,7 @@ func TestDeadServer(t *testing.T) {
 
 	w.send("ann", "two") // servers die in each attempt
 	for range 2 {
-		claim()
+		take()
 		w.due()
 	}
 	w.deliver()

@@ -11,13 +11,13 @@
 //	service          Recorder          notification_messages           Service (each server)
 //	   │── Record(q) ──▶│── INSERT ───────────▶ pending                        │
 //	   │   commit       │                       │ ── NOTIFY notifications ────▶│ wakes
-//	   │                │                       │◀──── claim: lease, attempt ──│
+//	   │                │                       │◀──── lease, attempt ─────────│
 //	   │                │                       │                              │── SMTP, POST, or inbox row
 //	   │                │       sent ◀──────────┴───── finish, if the lease ───│
 //	   │                │       failed                  is still held          │
 //	   │                │       pending, later                                 │
 //
-// Each server runs one loop per method, so that a mail server that hangs delays neither webhooks nor inboxes. A claim
+// Each server runs one loop per method, so that a mail server that hangs delays neither webhooks nor inboxes. A lease
 // (FOR UPDATE SKIP LOCKED) moves the message's due time to the end of the lease, which is longer than an attempt may
 // take. If the server dies, another one takes the message over when the lease ends. A message in the inbox is therefore
 // delivered exactly once, because its row is inserted in the transaction that finishes the message. Mail and webhooks

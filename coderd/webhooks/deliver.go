@@ -197,19 +197,19 @@ func (s *Service) drain(ctx context.Context, hook uuid.UUID) error {
 	return ctx.Err()
 }
 
-// deliver claims deliveries, makes them at the same time, and stores the results.
+// deliver leases deliveries, makes them at the same time, and stores the results.
 func (s *Service) deliver(ctx context.Context, id uuid.UUID) (int, error) {
 	lease := uuid.New()
-	rows, err := s.opts.DB.ClaimWebhookDeliveries(ctx, dbsqlc.ClaimWebhookDeliveriesParams{
+	rows, err := s.opts.DB.LeaseWebhookDeliveries(ctx, dbsqlc.LeaseWebhookDeliveriesParams{
 		Lease: lease, Seconds: (timeout + leaseMargin).Seconds(), WebhookID: id, MaxRows: maxSends,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("claim deliveries: %w", err)
+		return 0, fmt.Errorf("lease deliveries: %w", err)
 	}
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	hook, err := s.opts.DB.GetWebhook(ctx, id) // after the claim: an owner may have changed its URL
+	hook, err := s.opts.DB.GetWebhook(ctx, id) // after the lease: an owner may have changed its URL
 	if database.IsNotFound(err) {
 		return 0, nil
 	}
@@ -234,7 +234,7 @@ func (s *Service) deliver(ctx context.Context, id uuid.UUID) (int, error) {
 
 // attempt makes one delivery, and stores the result. ctx bounds the attempt; life ends when the server stops.
 func (s *Service) attempt(
-	ctx, life context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow, lease uuid.UUID,
+	ctx, life context.Context, hook dbsqlc.Webhook, row dbsqlc.LeaseWebhookDeliveriesRow, lease uuid.UUID,
 ) error {
 	answer, err := s.post(ctx, hook, row)
 	store, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
@@ -266,7 +266,10 @@ func (s *Service) attempt(
 }
 
 // giveUp ends a delivery, and disables the webhook if it has failed for long or says that it is gone.
-func (s *Service) giveUp(ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow, lease uuid.UUID, answer webhook.Answer, why string) error {
+func (s *Service) giveUp(
+	ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.LeaseWebhookDeliveriesRow,
+	lease uuid.UUID, answer webhook.Answer, why string,
+) error {
 	patience := persistent
 	if answer.Status == http.StatusGone {
 		patience = 0
@@ -309,7 +312,7 @@ func (s *Service) giveUp(ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.Cl
 
 // post sends an event.
 func (s *Service) post(
-	ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.ClaimWebhookDeliveriesRow,
+	ctx context.Context, hook dbsqlc.Webhook, row dbsqlc.LeaseWebhookDeliveriesRow,
 ) (webhook.Answer, error) {
 	if int(row.Attempts) > len(schedule)+1 {
 		return webhook.Answer{}, errors.New("servers stopped during each attempt")

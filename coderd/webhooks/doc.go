@@ -12,16 +12,16 @@
 //	  │   commit ── NOTIFY lifecycle ─────────────────▶│ one at a time:
 //	  │                  numbered ◀────────────────────│── number, fan out ─────────▶ pending
 //	  │                     │                          │
-//	  │                     │◀──── stream reads ───────│◀──── claim: lease, attempt ───│
+//	  │                     │◀──── stream reads ───────│◀──── lease, attempt ──────────│
 //	  │                     │      after a number      │── POST ──▶ receiver           │
 //	  │                     │                          │── delivered, failed, later ──▶│
 //
 // The numbers are given after the events are visible, under a lock, so that a reader that has seen a number has seen
 // all numbers below it. A sequence alone would not do: a transaction can take a number and commit after a later one.
 //
-// A delivery is claimed (FOR UPDATE SKIP LOCKED) with a lease that is longer than an attempt may take; if the server
+// A delivery is leased (FOR UPDATE SKIP LOCKED) for a time that is longer than an attempt may take; if the server
 // dies, another one takes it over. So each event is delivered at least once, and receivers recognize repetitions by the
-// id of the message. Of the deliveries of one webhook and one subject, only the first that is pending can be claimed,
+// id of the message. Of the deliveries of one webhook and one subject, only the first that is pending can be leased,
 // so they arrive in order; those of other subjects do not wait.
 //
 // Each webhook has a goroutine of its own while it has something due: a receiver that hangs does not delay the others.

@@ -115,7 +115,7 @@ func (s *Service) look(ctx context.Context, id, owner uuid.UUID, now time.Time, 
 	fresh := *slow // a provider that does not answer must not keep every workspace from starting
 	for {
 		err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
-			w, err := q.ClaimPolicy(ctx, dbsqlc.ClaimPolicyParams{ID: id, At: now})
+			w, err := q.LockDuePolicy(ctx, dbsqlc.LockDuePolicyParams{ID: id, At: now})
 			if claimed = err == nil; database.IsNotFound(err) {
 				return nil
 			}

@@ -47,112 +47,6 @@ func (q *Queries) CancelJob(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
-const claimJob = `-- name: ClaimJob :one
-WITH RECURSIVE sets AS (
-	(SELECT j.organization_id, j.tags FROM provisioner_jobs j
-	WHERE j.status = 'pending' AND j.organization_id >= $2::uuid AND j.organization_id <= $3::uuid
-	ORDER BY j.organization_id, j.tags LIMIT 1)
-	UNION ALL
-	SELECT following.organization_id, following.tags FROM sets CROSS JOIN LATERAL (
-		SELECT j.organization_id, j.tags FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND (j.organization_id, j.tags) > (sets.organization_id, sets.tags) AND j.organization_id <= $3::uuid
-		ORDER BY j.organization_id, j.tags LIMIT 1
-	) following
-), takable AS (
-	SELECT sets.organization_id, sets.tags, first.priority FROM sets CROSS JOIN LATERAL (
-		SELECT j.priority FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sets.organization_id AND j.tags = sets.tags
-		ORDER BY j.priority LIMIT 1
-	) first
-	WHERE sets.tags <@ $4::jsonb AND ($5::boolean OR sets.tags - 'scope' - 'owner' <> '{}')
-), waiting AS (
-	SELECT t.organization_id, t.tags, t.priority, first.initiator_id FROM takable t CROSS JOIN LATERAL (
-		SELECT j.initiator_id FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND j.organization_id = t.organization_id AND j.tags = t.tags AND j.priority = t.priority
-		ORDER BY j.initiator_id LIMIT 1
-	) first
-	WHERE t.priority = (SELECT min(priority) FROM takable)
-	UNION ALL
-	SELECT w.organization_id, w.tags, w.priority, following.initiator_id FROM waiting w CROSS JOIN LATERAL (
-		SELECT j.initiator_id FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND j.organization_id = w.organization_id AND j.tags = w.tags AND j.priority = w.priority AND j.initiator_id > w.initiator_id
-		ORDER BY j.initiator_id LIMIT 1
-	) following
-), busy AS (
-	SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
-), turns AS (
-	SELECT w.organization_id, w.tags, w.priority, w.initiator_id, coalesce(busy.jobs, 0) AS jobs,
-		(SELECT max(l.started_at) FROM provisioner_jobs l WHERE l.initiator_id = w.initiator_id) AS served_at
-	FROM waiting w LEFT JOIN busy ON busy.initiator_id = w.initiator_id
-), heads AS (
-	SELECT first.id, turns.jobs, turns.served_at, first.created_at FROM turns CROSS JOIN LATERAL (
-		SELECT j.id, j.created_at FROM provisioner_jobs j
-		WHERE j.status = 'pending' AND j.organization_id = turns.organization_id AND j.tags = turns.tags AND j.priority = turns.priority
-			AND j.initiator_id = turns.initiator_id
-		ORDER BY j.created_at, j.id LIMIT 4
-	) first
-	ORDER BY turns.jobs, turns.served_at NULLS FIRST, first.created_at, first.id LIMIT 16
-), head AS (
-	SELECT j.id FROM heads JOIN provisioner_jobs j ON j.id = heads.id
-	WHERE j.status = 'pending'
-	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
-)
-UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0, absent_since = NULL, interrupted_at = NULL
-WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at
-`
-
-type ClaimJobParams struct {
-	WorkerID          *uuid.UUID
-	FirstOrganization uuid.UUID
-	LastOrganization  uuid.UUID
-	Tags              []byte
-	Untagged          bool
-}
-
-// Leases the next job that a daemon with these tags may take, of an organization between two ids: a daemon serves one, a built-in daemon
-// all of them. The job's tags are a subset of the daemon's, and a job without tags of its own runs only on a daemon without. Jobs that
-// people wait for come first. Among those, the initiator with the fewest running jobs is served first, then the one whose last job began
-// the longest ago; each initiator's jobs start in order of age. The query walks the distinct tag sets and initiators that wait, which are
-// few, and reads only the heads of their queues, so its cost does not depend on the length of the queue. It skips rows that another
-// server is claiming.
-func (q *Queries) ClaimJob(ctx context.Context, arg ClaimJobParams) (ProvisionerJob, error) {
-	row := q.db.QueryRow(ctx, claimJob,
-		arg.WorkerID,
-		arg.FirstOrganization,
-		arg.LastOrganization,
-		arg.Tags,
-		arg.Untagged,
-	)
-	var i ProvisionerJob
-	err := row.Scan(
-		&i.ID,
-		&i.OrganizationID,
-		&i.InitiatorID,
-		&i.Kind,
-		&i.FileID,
-		&i.Input,
-		&i.Tags,
-		&i.Priority,
-		&i.Status,
-		&i.Error,
-		&i.ErrorCode,
-		&i.CreatedAt,
-		&i.StartedAt,
-		&i.CanceledAt,
-		&i.CompletedAt,
-		&i.WorkerID,
-		&i.Epoch,
-		&i.LastSeq,
-		&i.LogLength,
-		&i.LogOverflowed,
-		&i.LogsRemovedAt,
-		&i.TraceParent,
-		&i.AbsentSince,
-		&i.ToldPlace,
-		&i.InterruptedAt,
-	)
-	return i, err
-}
-
 const countStatePieces = `-- name: CountStatePieces :one
 SELECT COALESCE(sum(size), 0)::bigint FROM provisioner_job_state_pieces WHERE job_id = $1
 `
@@ -426,6 +320,112 @@ func (q *Queries) InsertStatePiece(ctx context.Context, arg InsertStatePiecePara
 	return err
 }
 
+const leaseJob = `-- name: LeaseJob :one
+WITH RECURSIVE sets AS (
+	(SELECT j.organization_id, j.tags FROM provisioner_jobs j
+	WHERE j.status = 'pending' AND j.organization_id >= $2::uuid AND j.organization_id <= $3::uuid
+	ORDER BY j.organization_id, j.tags LIMIT 1)
+	UNION ALL
+	SELECT following.organization_id, following.tags FROM sets CROSS JOIN LATERAL (
+		SELECT j.organization_id, j.tags FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND (j.organization_id, j.tags) > (sets.organization_id, sets.tags) AND j.organization_id <= $3::uuid
+		ORDER BY j.organization_id, j.tags LIMIT 1
+	) following
+), takable AS (
+	SELECT sets.organization_id, sets.tags, first.priority FROM sets CROSS JOIN LATERAL (
+		SELECT j.priority FROM provisioner_jobs j WHERE j.status = 'pending' AND j.organization_id = sets.organization_id AND j.tags = sets.tags
+		ORDER BY j.priority LIMIT 1
+	) first
+	WHERE sets.tags <@ $4::jsonb AND ($5::boolean OR sets.tags - 'scope' - 'owner' <> '{}')
+), waiting AS (
+	SELECT t.organization_id, t.tags, t.priority, first.initiator_id FROM takable t CROSS JOIN LATERAL (
+		SELECT j.initiator_id FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = t.organization_id AND j.tags = t.tags AND j.priority = t.priority
+		ORDER BY j.initiator_id LIMIT 1
+	) first
+	WHERE t.priority = (SELECT min(priority) FROM takable)
+	UNION ALL
+	SELECT w.organization_id, w.tags, w.priority, following.initiator_id FROM waiting w CROSS JOIN LATERAL (
+		SELECT j.initiator_id FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = w.organization_id AND j.tags = w.tags AND j.priority = w.priority AND j.initiator_id > w.initiator_id
+		ORDER BY j.initiator_id LIMIT 1
+	) following
+), busy AS (
+	SELECT r.initiator_id, count(*) AS jobs FROM provisioner_jobs r WHERE r.status IN ('running', 'canceling') GROUP BY r.initiator_id
+), turns AS (
+	SELECT w.organization_id, w.tags, w.priority, w.initiator_id, coalesce(busy.jobs, 0) AS jobs,
+		(SELECT max(l.started_at) FROM provisioner_jobs l WHERE l.initiator_id = w.initiator_id) AS served_at
+	FROM waiting w LEFT JOIN busy ON busy.initiator_id = w.initiator_id
+), heads AS (
+	SELECT first.id, turns.jobs, turns.served_at, first.created_at FROM turns CROSS JOIN LATERAL (
+		SELECT j.id, j.created_at FROM provisioner_jobs j
+		WHERE j.status = 'pending' AND j.organization_id = turns.organization_id AND j.tags = turns.tags AND j.priority = turns.priority
+			AND j.initiator_id = turns.initiator_id
+		ORDER BY j.created_at, j.id LIMIT 4
+	) first
+	ORDER BY turns.jobs, turns.served_at NULLS FIRST, first.created_at, first.id LIMIT 16
+), head AS (
+	SELECT j.id FROM heads JOIN provisioner_jobs j ON j.id = heads.id
+	WHERE j.status = 'pending'
+	ORDER BY heads.jobs, heads.served_at NULLS FIRST, heads.created_at, heads.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED
+)
+UPDATE provisioner_jobs SET status = 'running', started_at = now(), worker_id = $1, epoch = epoch + 1, last_seq = 0, absent_since = NULL, interrupted_at = NULL
+WHERE id = (SELECT head.id FROM head) RETURNING id, organization_id, initiator_id, kind, file_id, input, tags, priority, status, error, error_code, created_at, started_at, canceled_at, completed_at, worker_id, epoch, last_seq, log_length, log_overflowed, logs_removed_at, trace_parent, absent_since, told_place, interrupted_at
+`
+
+type LeaseJobParams struct {
+	WorkerID          *uuid.UUID
+	FirstOrganization uuid.UUID
+	LastOrganization  uuid.UUID
+	Tags              []byte
+	Untagged          bool
+}
+
+// Leases the next job that a daemon with these tags may take, of an organization between two ids: a daemon serves one, a built-in daemon
+// all of them. The job's tags are a subset of the daemon's, and a job without tags of its own runs only on a daemon without. Jobs that
+// people wait for come first. Among those, the initiator with the fewest running jobs is served first, then the one whose last job began
+// the longest ago; each initiator's jobs start in order of age. The query walks the distinct tag sets and initiators that wait, which are
+// few, and reads only the heads of their queues, so its cost does not depend on the length of the queue. It skips rows that another
+// server is leasing.
+func (q *Queries) LeaseJob(ctx context.Context, arg LeaseJobParams) (ProvisionerJob, error) {
+	row := q.db.QueryRow(ctx, leaseJob,
+		arg.WorkerID,
+		arg.FirstOrganization,
+		arg.LastOrganization,
+		arg.Tags,
+		arg.Untagged,
+	)
+	var i ProvisionerJob
+	err := row.Scan(
+		&i.ID,
+		&i.OrganizationID,
+		&i.InitiatorID,
+		&i.Kind,
+		&i.FileID,
+		&i.Input,
+		&i.Tags,
+		&i.Priority,
+		&i.Status,
+		&i.Error,
+		&i.ErrorCode,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.CanceledAt,
+		&i.CompletedAt,
+		&i.WorkerID,
+		&i.Epoch,
+		&i.LastSeq,
+		&i.LogLength,
+		&i.LogOverflowed,
+		&i.LogsRemovedAt,
+		&i.TraceParent,
+		&i.AbsentSince,
+		&i.ToldPlace,
+		&i.InterruptedAt,
+	)
+	return i, err
+}
+
 const listAbsences = `-- name: ListAbsences :many
 SELECT j.id, j.organization_id, j.initiator_id, j.kind, j.file_id, j.input, j.tags, j.priority, j.status, j.error, j.error_code, j.created_at, j.started_at, j.canceled_at, j.completed_at, j.worker_id, j.epoch, j.last_seq, j.log_length, j.log_overflowed, j.logs_removed_at, j.trace_parent, j.absent_since, j.told_place, j.interrupted_at, d.name, d.built_in, d.online, d.last_seen_at FROM provisioner_jobs j JOIN provisioner_daemons d ON d.id = j.worker_id
 WHERE j.status IN ('running', 'canceling')
@@ -481,6 +481,36 @@ func (q *Queries) ListAbsences(ctx context.Context, seconds float64) ([]ListAbse
 			&i.Online,
 			&i.LastSeenAt,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listAnnouncedPlaces = `-- name: ListAnnouncedPlaces :many
+SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_place > 1 ORDER BY created_at LIMIT 1000
+`
+
+type ListAnnouncedPlacesRow struct {
+	ID        uuid.UUID
+	ToldPlace int32
+}
+
+// Lists the waiting jobs whose log names a place in the queue behind others, oldest first.
+func (q *Queries) ListAnnouncedPlaces(ctx context.Context) ([]ListAnnouncedPlacesRow, error) {
+	rows, err := q.db.Query(ctx, listAnnouncedPlaces)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListAnnouncedPlacesRow{}
+	for rows.Next() {
+		var i ListAnnouncedPlacesRow
+		if err := rows.Scan(&i.ID, &i.ToldPlace); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -936,7 +966,7 @@ type ListPendingPositionsRow struct {
 	Size     int64
 }
 
-// Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
+// Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which LeaseJob would
 // lease them if all jobs took the same time.
 func (q *Queries) ListPendingPositions(ctx context.Context, ids []uuid.UUID) ([]ListPendingPositionsRow, error) {
 	rows, err := q.db.Query(ctx, listPendingPositions, ids)
@@ -977,36 +1007,6 @@ func (q *Queries) ListStatePieces(ctx context.Context, jobID uuid.UUID) ([]ListS
 	for rows.Next() {
 		var i ListStatePiecesRow
 		if err := rows.Scan(&i.FirstByte, &i.Size); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const listToldPlaces = `-- name: ListToldPlaces :many
-SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_place > 1 ORDER BY created_at LIMIT 1000
-`
-
-type ListToldPlacesRow struct {
-	ID        uuid.UUID
-	ToldPlace int32
-}
-
-// Lists the waiting jobs whose log names a place in the queue behind others, oldest first.
-func (q *Queries) ListToldPlaces(ctx context.Context) ([]ListToldPlacesRow, error) {
-	rows, err := q.db.Query(ctx, listToldPlaces)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ListToldPlacesRow{}
-	for rows.Next() {
-		var i ListToldPlacesRow
-		if err := rows.Scan(&i.ID, &i.ToldPlace); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -1345,18 +1345,18 @@ func (q *Queries) RequeueJob(ctx context.Context, arg RequeueJobParams) error {
 	return err
 }
 
-const setToldPlace = `-- name: SetToldPlace :exec
+const setAnnouncedPlace = `-- name: SetAnnouncedPlace :exec
 UPDATE provisioner_jobs SET told_place = $2 WHERE id = $1
 `
 
-type SetToldPlaceParams struct {
+type SetAnnouncedPlaceParams struct {
 	ID        uuid.UUID
 	ToldPlace int32
 }
 
 // Notes the place in the queue that a locked job's log names.
-func (q *Queries) SetToldPlace(ctx context.Context, arg SetToldPlaceParams) error {
-	_, err := q.db.Exec(ctx, setToldPlace, arg.ID, arg.ToldPlace)
+func (q *Queries) SetAnnouncedPlace(ctx context.Context, arg SetAnnouncedPlaceParams) error {
+	_, err := q.db.Exec(ctx, setAnnouncedPlace, arg.ID, arg.ToldPlace)
 	return err
 }
 

@@ -23,83 +23,6 @@ func (q *Queries) AreNotificationsPaused(ctx context.Context) (bool, error) {
 	return exists, err
 }
 
-const claimNotifications = `-- name: ClaimNotifications :many
-WITH claimed AS (
-	UPDATE notification_messages n SET attempts = attempts + 1, lease = $1::uuid, next_at = now() + make_interval(secs => $2::float8)
-	WHERE n.id IN (
-		SELECT d.id FROM notification_messages d
-		WHERE d.status = 'pending' AND d.method = $3 AND d.next_at <= now()
-			AND NOT EXISTS (SELECT FROM settings s WHERE s.key = 'notifications_paused')
-		ORDER BY d.next_at LIMIT $4 FOR UPDATE SKIP LOCKED
-	)
-	RETURNING n.id, n.template_id, n.user_id, n.method, n.labels, n.targets, n.dedupe, n.status, n.attempts, n.lease, n.next_at, n.error, n.created_at, n.finished_at
-)
-SELECT c.id, c.template_id, c.user_id, c.method, c.labels, c.targets, c.attempts, c.created_at, u.email, u.username, u.name, u.deleted_at
-FROM claimed c JOIN users u ON u.id = c.user_id
-ORDER BY c.created_at, c.id
-`
-
-type ClaimNotificationsParams struct {
-	Lease   uuid.UUID
-	Seconds float64
-	Method  string
-	MaxRows int32
-}
-
-type ClaimNotificationsRow struct {
-	ID         uuid.UUID
-	TemplateID uuid.UUID
-	UserID     uuid.UUID
-	Method     string
-	Labels     []byte
-	Targets    []uuid.UUID
-	Attempts   int32
-	CreatedAt  time.Time
-	Email      string
-	Username   string
-	Name       string
-	DeletedAt  *time.Time
-}
-
-// Leases messages that are due, unless notifications are paused.
-func (q *Queries) ClaimNotifications(ctx context.Context, arg ClaimNotificationsParams) ([]ClaimNotificationsRow, error) {
-	rows, err := q.db.Query(ctx, claimNotifications,
-		arg.Lease,
-		arg.Seconds,
-		arg.Method,
-		arg.MaxRows,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ClaimNotificationsRow{}
-	for rows.Next() {
-		var i ClaimNotificationsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.TemplateID,
-			&i.UserID,
-			&i.Method,
-			&i.Labels,
-			&i.Targets,
-			&i.Attempts,
-			&i.CreatedAt,
-			&i.Email,
-			&i.Username,
-			&i.Name,
-			&i.DeletedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const deleteNotificationMethod = `-- name: DeleteNotificationMethod :exec
 DELETE FROM notification_methods WHERE template_id = $1
 `
@@ -325,6 +248,83 @@ func (q *Queries) InsertInboxNotification(ctx context.Context, arg InsertInboxNo
 		arg.Actions,
 	)
 	return err
+}
+
+const leaseNotifications = `-- name: LeaseNotifications :many
+WITH leased AS (
+	UPDATE notification_messages n SET attempts = attempts + 1, lease = $1::uuid, next_at = now() + make_interval(secs => $2::float8)
+	WHERE n.id IN (
+		SELECT d.id FROM notification_messages d
+		WHERE d.status = 'pending' AND d.method = $3 AND d.next_at <= now()
+			AND NOT EXISTS (SELECT FROM settings s WHERE s.key = 'notifications_paused')
+		ORDER BY d.next_at LIMIT $4 FOR UPDATE SKIP LOCKED
+	)
+	RETURNING n.id, n.template_id, n.user_id, n.method, n.labels, n.targets, n.dedupe, n.status, n.attempts, n.lease, n.next_at, n.error, n.created_at, n.finished_at
+)
+SELECT c.id, c.template_id, c.user_id, c.method, c.labels, c.targets, c.attempts, c.created_at, u.email, u.username, u.name, u.deleted_at
+FROM leased c JOIN users u ON u.id = c.user_id
+ORDER BY c.created_at, c.id
+`
+
+type LeaseNotificationsParams struct {
+	Lease   uuid.UUID
+	Seconds float64
+	Method  string
+	MaxRows int32
+}
+
+type LeaseNotificationsRow struct {
+	ID         uuid.UUID
+	TemplateID uuid.UUID
+	UserID     uuid.UUID
+	Method     string
+	Labels     []byte
+	Targets    []uuid.UUID
+	Attempts   int32
+	CreatedAt  time.Time
+	Email      string
+	Username   string
+	Name       string
+	DeletedAt  *time.Time
+}
+
+// Leases messages that are due, unless notifications are paused.
+func (q *Queries) LeaseNotifications(ctx context.Context, arg LeaseNotificationsParams) ([]LeaseNotificationsRow, error) {
+	rows, err := q.db.Query(ctx, leaseNotifications,
+		arg.Lease,
+		arg.Seconds,
+		arg.Method,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeaseNotificationsRow{}
+	for rows.Next() {
+		var i LeaseNotificationsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.TemplateID,
+			&i.UserID,
+			&i.Method,
+			&i.Labels,
+			&i.Targets,
+			&i.Attempts,
+			&i.CreatedAt,
+			&i.Email,
+			&i.Username,
+			&i.Name,
+			&i.DeletedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listFailedBuilds = `-- name: ListFailedBuilds :many

@@ -12,51 +12,6 @@ import (
 	"github.com/google/uuid"
 )
 
-const claimPolicy = `-- name: ClaimPolicy :one
-SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
-WHERE w.id = $1 AND q.look_at <= $2::timestamptz AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
-FOR UPDATE OF w SKIP LOCKED
-`
-
-type ClaimPolicyParams struct {
-	ID uuid.UUID
-	At time.Time
-}
-
-// Locks a workspace that is still due, and returns no row if another server has it.
-func (q *Queries) ClaimPolicy(ctx context.Context, arg ClaimPolicyParams) (Workspace, error) {
-	row := q.db.QueryRow(ctx, claimPolicy, arg.ID, arg.At)
-	var i Workspace
-	err := row.Scan(
-		&i.ID,
-		&i.OrganizationID,
-		&i.OwnerID,
-		&i.TemplateID,
-		&i.Name,
-		&i.AutostartSchedule,
-		&i.TtlSeconds,
-		&i.AutomaticUpdates,
-		&i.CreatedAt,
-		&i.UpdatedAt,
-		&i.LastUsedAt,
-		&i.DeletedAt,
-		&i.LatestBuildID,
-		&i.LatestBuildNumber,
-		&i.LatestVersionID,
-		&i.LatestTransition,
-		&i.LatestReason,
-		&i.LatestStatus,
-		&i.LatestDeadline,
-		&i.LatestEndedAt,
-		&i.AutostopTries,
-		&i.AutostopAfter,
-		&i.Sharing,
-		&i.DormantAt,
-		&i.OwnerKey,
-	)
-	return i, err
-}
-
 const explainBuild = `-- name: ExplainBuild :exec
 UPDATE workspace_builds SET explanation = $2, starts_since = $3 WHERE id = $1
 `
@@ -295,6 +250,51 @@ func (q *Queries) ListPolicyFacts(ctx context.Context, ids []uuid.UUID) ([]ListP
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockDuePolicy = `-- name: LockDuePolicy :one
+SELECT w.id, w.organization_id, w.owner_id, w.template_id, w.name, w.autostart_schedule, w.ttl_seconds, w.automatic_updates, w.created_at, w.updated_at, w.last_used_at, w.deleted_at, w.latest_build_id, w.latest_build_number, w.latest_version_id, w.latest_transition, w.latest_reason, w.latest_status, w.latest_deadline, w.latest_ended_at, w.autostop_tries, w.autostop_after, w.sharing, w.dormant_at, w.owner_key FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
+WHERE w.id = $1 AND q.look_at <= $2::timestamptz AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
+FOR UPDATE OF w SKIP LOCKED
+`
+
+type LockDuePolicyParams struct {
+	ID uuid.UUID
+	At time.Time
+}
+
+// Locks a workspace that is still due, and returns no row if another server has it.
+func (q *Queries) LockDuePolicy(ctx context.Context, arg LockDuePolicyParams) (Workspace, error) {
+	row := q.db.QueryRow(ctx, lockDuePolicy, arg.ID, arg.At)
+	var i Workspace
+	err := row.Scan(
+		&i.ID,
+		&i.OrganizationID,
+		&i.OwnerID,
+		&i.TemplateID,
+		&i.Name,
+		&i.AutostartSchedule,
+		&i.TtlSeconds,
+		&i.AutomaticUpdates,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.LastUsedAt,
+		&i.DeletedAt,
+		&i.LatestBuildID,
+		&i.LatestBuildNumber,
+		&i.LatestVersionID,
+		&i.LatestTransition,
+		&i.LatestReason,
+		&i.LatestStatus,
+		&i.LatestDeadline,
+		&i.LatestEndedAt,
+		&i.AutostopTries,
+		&i.AutostopAfter,
+		&i.Sharing,
+		&i.DormantAt,
+		&i.OwnerKey,
+	)
+	return i, err
 }
 
 const noteAnnouncement = `-- name: NoteAnnouncement :execrows

@@ -25,75 +25,6 @@ func (q *Queries) AddWebhookDeliveries(ctx context.Context, ids []int64) error {
 	return err
 }
 
-const claimWebhookDeliveries = `-- name: ClaimWebhookDeliveries :many
-WITH claimed AS (
-	UPDATE webhook_deliveries n SET attempts = attempts + 1, lease = $1::uuid, next_at = now() + make_interval(secs => $2::float8)
-	WHERE n.id IN (
-		SELECT d.id FROM webhook_deliveries d
-		WHERE d.webhook_id = $3 AND d.status = 'pending' AND d.next_at <= now()
-			AND EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.disabled_at IS NULL)
-			AND NOT EXISTS (SELECT FROM webhook_deliveries f WHERE f.webhook_id = d.webhook_id AND f.subject = d.subject AND f.status = 'pending' AND f.id < d.id)
-		ORDER BY d.id LIMIT $4 FOR UPDATE SKIP LOCKED
-	)
-	RETURNING n.id, n.webhook_id, n.event_id, n.subject, n.replay, n.status, n.attempts, n.next_at, n.lease, n.response_status, n.excerpt, n.error, n.created_at, n.finished_at
-)
-SELECT c.id, c.attempts, c.replay, e.message, coalesce(e.sequence, 0)::bigint AS sequence, e.type, e.data, e.created_at
-FROM claimed c JOIN lifecycle_events e ON e.id = c.event_id ORDER BY c.id
-`
-
-type ClaimWebhookDeliveriesParams struct {
-	Lease     uuid.UUID
-	Seconds   float64
-	WebhookID uuid.UUID
-	MaxRows   int32
-}
-
-type ClaimWebhookDeliveriesRow struct {
-	ID        int64
-	Attempts  int32
-	Replay    bool
-	Message   uuid.UUID
-	Sequence  int64
-	Type      string
-	Data      []byte
-	CreatedAt time.Time
-}
-
-// Leases deliveries of a webhook that are due. Of a subject's deliveries, only the first that is pending is due.
-func (q *Queries) ClaimWebhookDeliveries(ctx context.Context, arg ClaimWebhookDeliveriesParams) ([]ClaimWebhookDeliveriesRow, error) {
-	rows, err := q.db.Query(ctx, claimWebhookDeliveries,
-		arg.Lease,
-		arg.Seconds,
-		arg.WebhookID,
-		arg.MaxRows,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []ClaimWebhookDeliveriesRow{}
-	for rows.Next() {
-		var i ClaimWebhookDeliveriesRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Attempts,
-			&i.Replay,
-			&i.Message,
-			&i.Sequence,
-			&i.Type,
-			&i.Data,
-			&i.CreatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const countWebhooks = `-- name: CountWebhooks :one
 SELECT count(*) FROM webhooks
 `
@@ -296,6 +227,75 @@ func (q *Queries) InsertWebhook(ctx context.Context, arg InsertWebhookParams) (W
 		&i.DisabledReason,
 	)
 	return i, err
+}
+
+const leaseWebhookDeliveries = `-- name: LeaseWebhookDeliveries :many
+WITH leased AS (
+	UPDATE webhook_deliveries n SET attempts = attempts + 1, lease = $1::uuid, next_at = now() + make_interval(secs => $2::float8)
+	WHERE n.id IN (
+		SELECT d.id FROM webhook_deliveries d
+		WHERE d.webhook_id = $3 AND d.status = 'pending' AND d.next_at <= now()
+			AND EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.disabled_at IS NULL)
+			AND NOT EXISTS (SELECT FROM webhook_deliveries f WHERE f.webhook_id = d.webhook_id AND f.subject = d.subject AND f.status = 'pending' AND f.id < d.id)
+		ORDER BY d.id LIMIT $4 FOR UPDATE SKIP LOCKED
+	)
+	RETURNING n.id, n.webhook_id, n.event_id, n.subject, n.replay, n.status, n.attempts, n.next_at, n.lease, n.response_status, n.excerpt, n.error, n.created_at, n.finished_at
+)
+SELECT c.id, c.attempts, c.replay, e.message, coalesce(e.sequence, 0)::bigint AS sequence, e.type, e.data, e.created_at
+FROM leased c JOIN lifecycle_events e ON e.id = c.event_id ORDER BY c.id
+`
+
+type LeaseWebhookDeliveriesParams struct {
+	Lease     uuid.UUID
+	Seconds   float64
+	WebhookID uuid.UUID
+	MaxRows   int32
+}
+
+type LeaseWebhookDeliveriesRow struct {
+	ID        int64
+	Attempts  int32
+	Replay    bool
+	Message   uuid.UUID
+	Sequence  int64
+	Type      string
+	Data      []byte
+	CreatedAt time.Time
+}
+
+// Leases deliveries of a webhook that are due. Of a subject's deliveries, only the first that is pending is due.
+func (q *Queries) LeaseWebhookDeliveries(ctx context.Context, arg LeaseWebhookDeliveriesParams) ([]LeaseWebhookDeliveriesRow, error) {
+	rows, err := q.db.Query(ctx, leaseWebhookDeliveries,
+		arg.Lease,
+		arg.Seconds,
+		arg.WebhookID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LeaseWebhookDeliveriesRow{}
+	for rows.Next() {
+		var i LeaseWebhookDeliveriesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Attempts,
+			&i.Replay,
+			&i.Message,
+			&i.Sequence,
+			&i.Type,
+			&i.Data,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listDueWebhooks = `-- name: ListDueWebhooks :many

@@ -22,13 +22,13 @@ WHERE organization_id = $1 AND (cardinality(sqlc.arg(statuses)::text[]) = 0 OR s
 	AND (sqlc.narg(initiator_id)::uuid IS NULL OR initiator_id = sqlc.narg(initiator_id))
 ORDER BY created_at DESC, id LIMIT sqlc.arg(page_limit) OFFSET sqlc.arg(page_offset);
 
--- name: ClaimJob :one
+-- name: LeaseJob :one
 -- Leases the next job that a daemon with these tags may take, of an organization between two ids: a daemon serves one, a built-in daemon
 -- all of them. The job's tags are a subset of the daemon's, and a job without tags of its own runs only on a daemon without. Jobs that
 -- people wait for come first. Among those, the initiator with the fewest running jobs is served first, then the one whose last job began
 -- the longest ago; each initiator's jobs start in order of age. The query walks the distinct tag sets and initiators that wait, which are
 -- few, and reads only the heads of their queues, so its cost does not depend on the length of the queue. It skips rows that another
--- server is claiming.
+-- server is leasing.
 WITH RECURSIVE sets AS (
 	(SELECT j.organization_id, j.tags FROM provisioner_jobs j
 	WHERE j.status = 'pending' AND j.organization_id >= sqlc.arg(first_organization)::uuid AND j.organization_id <= sqlc.arg(last_organization)::uuid
@@ -141,7 +141,7 @@ WHERE j.status IN ('running', 'canceling') AND j.interrupted_at IS NOT NULL AND 
 ORDER BY j.interrupted_at, j.created_at, j.id;
 
 -- name: ListPendingPositions :many
--- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which ClaimJob would
+-- Returns the positions of jobs in the queue of their tags, from 1, and the length of that queue, in the order in which LeaseJob would
 -- lease them if all jobs took the same time.
 SELECT queue.id, queue.position::bigint AS position, queue.size::bigint AS size FROM (
 	SELECT DISTINCT a.tags FROM provisioner_jobs a WHERE a.id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[]))) AND a.status = 'pending'
@@ -185,7 +185,7 @@ ORDER BY created_at LIMIT 100 FOR UPDATE SKIP LOCKED;
 -- Locks the jobs that wait whose log says what they wait for, oldest first.
 SELECT * FROM provisioner_jobs WHERE status = 'pending' AND log_length > 0 ORDER BY created_at LIMIT 1000 FOR UPDATE SKIP LOCKED;
 
--- name: ListToldPlaces :many
+-- name: ListAnnouncedPlaces :many
 -- Lists the waiting jobs whose log names a place in the queue behind others, oldest first.
 SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_place > 1 ORDER BY created_at LIMIT 1000;
 
@@ -193,7 +193,7 @@ SELECT id, told_place FROM provisioner_jobs WHERE status = 'pending' AND told_pl
 -- Locks those of some jobs that wait.
 SELECT * FROM provisioner_jobs WHERE id = ANY (ARRAY(SELECT unnest(sqlc.arg(ids)::uuid[]))) AND status = 'pending' ORDER BY created_at FOR UPDATE SKIP LOCKED;
 
--- name: SetToldPlace :exec
+-- name: SetAnnouncedPlace :exec
 -- Notes the place in the queue that a locked job's log names.
 UPDATE provisioner_jobs SET told_place = $2 WHERE id = $1;
 

@@ -25,9 +25,9 @@ WHERE m.method <> '' AND u.deleted_at IS NULL AND NOT (m.method = 'smtp' AND u.i
 	))
 ON CONFLICT (dedupe) DO NOTHING;
 
--- name: ClaimNotifications :many
+-- name: LeaseNotifications :many
 -- Leases messages that are due, unless notifications are paused.
-WITH claimed AS (
+WITH leased AS (
 	UPDATE notification_messages n SET attempts = attempts + 1, lease = sqlc.arg(lease)::uuid, next_at = now() + make_interval(secs => sqlc.arg(seconds)::float8)
 	WHERE n.id IN (
 		SELECT d.id FROM notification_messages d
@@ -38,7 +38,7 @@ WITH claimed AS (
 	RETURNING n.*
 )
 SELECT c.id, c.template_id, c.user_id, c.method, c.labels, c.targets, c.attempts, c.created_at, u.email, u.username, u.name, u.deleted_at
-FROM claimed c JOIN users u ON u.id = c.user_id
+FROM leased c JOIN users u ON u.id = c.user_id
 ORDER BY c.created_at, c.id;
 
 -- name: FinishNotification :execrows

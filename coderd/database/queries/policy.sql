@@ -51,7 +51,7 @@ SELECT q.workspace_id, w.owner_id FROM workspace_policy q JOIN workspaces w ON w
 WHERE q.look_at <= sqlc.arg(at)::timestamptz AND w.latest_build_id IS NOT NULL AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()
 ORDER BY q.look_at, q.workspace_id LIMIT sqlc.arg(max_rows);
 
--- name: ClaimPolicy :one
+-- name: LockDuePolicy :one
 -- Locks a workspace that is still due, and returns no row if another server has it.
 SELECT w.* FROM workspaces w JOIN workspace_policy q ON q.workspace_id = w.id
 WHERE w.id = sqlc.arg(id) AND q.look_at <= sqlc.arg(at)::timestamptz AND w.deleted_at IS NULL AND w.owner_id <> prebuilds_owner()

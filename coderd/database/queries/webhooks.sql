@@ -69,9 +69,9 @@ DELETE FROM webhooks WHERE id = $1;
 SELECT w.* FROM webhooks w WHERE w.disabled_at IS NULL
 	AND EXISTS (SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' AND d.next_at <= now());
 
--- name: ClaimWebhookDeliveries :many
+-- name: LeaseWebhookDeliveries :many
 -- Leases deliveries of a webhook that are due. Of a subject's deliveries, only the first that is pending is due.
-WITH claimed AS (
+WITH leased AS (
 	UPDATE webhook_deliveries n SET attempts = attempts + 1, lease = sqlc.arg(lease)::uuid, next_at = now() + make_interval(secs => sqlc.arg(seconds)::float8)
 	WHERE n.id IN (
 		SELECT d.id FROM webhook_deliveries d
@@ -83,7 +83,7 @@ WITH claimed AS (
 	RETURNING n.*
 )
 SELECT c.id, c.attempts, c.replay, e.message, coalesce(e.sequence, 0)::bigint AS sequence, e.type, e.data, e.created_at
-FROM claimed c JOIN lifecycle_events e ON e.id = c.event_id ORDER BY c.id;
+FROM leased c JOIN lifecycle_events e ON e.id = c.event_id ORDER BY c.id;
 
 -- name: FinishWebhookDelivery :execrows
 -- Stores how a delivery ended.
