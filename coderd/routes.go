@@ -40,7 +40,7 @@ func (s *Server) newRoutes(g *ground, sessions *httpapi.Sessions) error {
 		}
 	}
 	inOrganizations := organizations.New(organizations.Options{
-		DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: g.told,
+		DB: opts.DB, Users: s.Users, Logger: opts.Logger, Notifications: g.recorder,
 	})
 	for _, service := range []interface{ Routes(*httpapi.Mux) }{
 		s.Users, inOrganizations, s.Groups, s.IDPSync, s.SignIn, s.SCIM,

@@ -51,7 +51,7 @@ type ground struct {
 	organization uuid.UUID // the default one
 	signer       *signed.Signer
 	quiet        policy.QuietHours
-	told         *notifications.Recorder
+	recorder     *notifications.Recorder
 	hostKeys     *hostkeys.Keys // set by newMesh
 }
 
@@ -71,7 +71,7 @@ func (s *Server) ground(ctx context.Context) (*ground, error) {
 		return nil, err
 	}
 	return &ground{
-		id: uuid.New(), organization: org.ID, signer: signer, quiet: quiet, told: s.opts.Notifications.Recorder(),
+		id: uuid.New(), organization: org.ID, signer: signer, quiet: quiet, recorder: s.opts.Notifications.Recorder(),
 	}, nil
 }
 
@@ -84,7 +84,7 @@ func (s *Server) newAccounts(g *ground) {
 	opts.Presentation.BrowserOnly = opts.BrowserOnly
 	s.Users = users.New(users.Options{
 		DB: opts.DB, Logger: opts.Logger, Keys: opts.States, Signer: g.signer, AccessURL: opts.AccessURL,
-		Notifications:          g.told,
+		Notifications:          g.recorder,
 		OnlyOwnersUsePasswords: opts.OnlyOwnersUsePasswords, SyncedRoles: opts.ClaimSync.Site.Field != "",
 		QuietHours: opts.QuietHours, CustomQuietHours: !opts.FixedQuietHours, Lifetimes: opts.Lifetimes,
 		SetupCode: opts.SetupCode, Presentation: opts.Presentation,
@@ -104,11 +104,11 @@ func (s *Server) newAccounts(g *ground) {
 	s.IDPSync = idpsync.New(idpsync.Options{DB: opts.DB, Logger: opts.Logger, Initial: opts.ClaimSync})
 	s.Notifications = notifications.New(notifications.Options{
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: opts.AccessURL, Accounts: s.Users,
-		Recorder: g.told, Config: opts.Notifications,
+		Recorder: g.recorder, Config: opts.Notifications,
 	})
 	s.Webhooks = webhooks.New(webhooks.Options{
 		DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, Keys: opts.States, AccessURL: opts.AccessURL,
-		Notifications: g.told, Authenticate: s.Users.Authenticate, Allowed: opts.WebhookNetworks,
+		Notifications: g.recorder, Authenticate: s.Users.Authenticate, Allowed: opts.WebhookNetworks,
 	})
 	if opts.Mailer == nil && opts.Notifications.Mail != nil {
 		opts.Mailer = notifications.Passcodes{DB: opts.DB, Mail: opts.Notifications.Mail}
@@ -160,7 +160,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 		Alias:   g.hostKeys.Alias,
 		Changed: s.Mesh.SetRegions, Recheck: s.Mesh.RecheckProxies,
 	})
-	s.Devices = s.newDevices(g.hostKeys, g.told)
+	s.Devices = s.newDevices(g.hostKeys, g.recorder)
 	return nil
 }
 
@@ -177,24 +177,24 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 		ServerID: g.id, DB: opts.DB, PubSub: s.PubSub, Logger: opts.Logger, AccessURL: accessURL,
 		ExternalAuth: s.ExternalAuth, Unlinked: s.Mesh.Unlinked, Accounts: agentOwners{s.Users, opts.DB},
 		Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
-		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: g.told,
+		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: g.recorder,
 		HostKeys: agentKeys{g.hostKeys, s.SSHCA}, Identity: s.Identity,
 		RelayOnly:      opts.RelayOnly,
 		HostnameSuffix: opts.Presentation.SSHConfig().HostnameSuffix,
 	})
 	s.Templates = templates.New(templates.Options{
 		DB: opts.DB, Jobs: s.Jobs, Agents: s.Agents, ExternalAuth: s.ExternalAuth, AccessURL: accessURL,
-		Evaluate: opts.Evaluate, Notifications: g.told,
+		Evaluate: opts.Evaluate, Notifications: g.recorder,
 	})
 	if opts.Announcer == nil {
-		opts.Announcer = announcer{g.told}
+		opts.Announcer = announcer{g.recorder}
 	}
 	s.Workspaces = workspaces.New(workspaces.Options{
 		DB: opts.DB, PubSub: s.PubSub, Jobs: s.Jobs, Agents: s.Agents, Users: s.Users, States: opts.States,
 		ExternalAuth: s.ExternalAuth, Identity: s.Identity, Logger: opts.Logger, Forms: s.Templates,
 		AccessURL:  accessURL,
 		QuietHours: g.quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now,
-		Notifications: g.told,
+		Notifications: g.recorder,
 	})
 	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, Limits: opts.Retention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.AccessURL); err != nil {

@@ -23,9 +23,9 @@ import (
 
 // newDevices makes the service for devices with a WireGuard app. Without an address for them it only says that there is
 // no gateway.
-func (s *Server) newDevices(keys *hostkeys.Keys, told *notifications.Recorder) *devices.Service {
+func (s *Server) newDevices(keys *hostkeys.Keys, recorder *notifications.Recorder) *devices.Service {
 	return devices.New(devices.Options{
-		DB: s.opts.DB, Logger: s.log, Accounts: s.Users, Notifications: told, MaxLifetime: s.opts.MaxDeviceLifetime,
+		DB: s.opts.DB, Logger: s.log, Accounts: s.Users, Notifications: recorder, MaxLifetime: s.opts.MaxDeviceLifetime,
 		Changed: s.devicesChanged,
 		Server:  s.replicaURL().String(), Regions: s.Regions, RegionKey: keys.WireGuardAt,
 		Gateway: sdk.WireGuardGateway{

@@ -120,7 +120,7 @@ func (a agentSecrets) SecretsOf(ctx context.Context, user uuid.UUID) ([]agents.S
 }
 
 // announcer makes notifications of what policy announces.
-type announcer struct{ told *notifications.Recorder }
+type announcer struct{ recorder *notifications.Recorder }
 
 func (a announcer) Announce(ctx context.Context, q *dbsqlc.Queries, what workspaces.Announcement) error {
 	var t notifications.Template
@@ -142,7 +142,7 @@ func (a announcer) Announce(ctx context.Context, q *dbsqlc.Queries, what workspa
 	if err != nil {
 		return fmt.Errorf("read owner's name: %w", err)
 	}
-	return a.told.Record(ctx, q, notifications.Event{
+	return a.recorder.Record(ctx, q, notifications.Event{
 		Template: t, To: []uuid.UUID{what.UserID}, Targets: []uuid.UUID{what.WorkspaceID, what.TemplateID},
 		Labels: map[string]string{"workspace": what.WorkspaceName, "owner": owner, "reason": what.Explanation},
 	})

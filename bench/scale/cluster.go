@@ -58,7 +58,7 @@ func startCluster(ctx context.Context, n int) (*cluster, error) {
 		all = append(all, fmt.Sprintf("%s=%s", s.id, s.url))
 	}
 	for _, s := range c.servers {
-		if err := s.tell("others " + strings.Join(all, " ")); err != nil {
+		if err := s.send("others " + strings.Join(all, " ")); err != nil {
 			return nil, errors.Join(err, c.close())
 		}
 	}
@@ -184,7 +184,7 @@ func (p *still) Upsert(in tailnet.Peer) error {
 	if i < 0 || p.home.Swap(p.of.servers[i]) == p.of.servers[i] {
 		return nil
 	}
-	return p.of.servers[i].tell("arrived " + p.id.String())
+	return p.of.servers[i].send("arrived " + p.id.String())
 }
 
 func (p *still) Remove(id uuid.UUID) {

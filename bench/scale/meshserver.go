@@ -239,8 +239,8 @@ func startMesh(ctx context.Context) (*meshProcess, error) {
 	return p, err
 }
 
-// tell sends a command without an answer. A server that is dead hears nothing.
-func (p *meshProcess) tell(line string) error {
+// send sends a command without an answer. A server that is dead hears nothing.
+func (p *meshProcess) send(line string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dead {

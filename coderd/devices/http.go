@@ -193,13 +193,13 @@ func (s *Service) insert(
 		if err := audit.Record(ctx, q, audit.OfDevice(user, dbsqlc.UserDevice{}, row, req.Region)); err != nil {
 			return err
 		}
-		return s.tell(ctx, q, user, row)
+		return s.notifyAdded(ctx, q, user, row)
 	})
 	return row, err
 }
 
-// tell notifies the user of a new device, so that they notice one that they did not add.
-func (s *Service) tell(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, row dbsqlc.UserDevice) error {
+// notifyAdded notifies the user of a new device, so that they notice one that they did not add.
+func (s *Service) notifyAdded(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.User, row dbsqlc.UserDevice) error {
 	const layout = "2 January 2006, 15:04 UTC"
 	from := "an unknown address"
 	if addr := httpapi.ClientAddr(ctx); addr.IsValid() {

@@ -11,8 +11,8 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 )
 
-// tellDeleted notifies the other administrators of templates.
-func (s *Service) tellDeleted(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template) error {
+// notifyDeleted notifies the other administrators of templates.
+func (s *Service) notifyDeleted(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.Template) error {
 	by, name := notifications.Initiator(ctx)
 	return s.opts.Notifications.Record(ctx, q, notifications.Event{
 		Template: notifications.TemplateDeleted, Targets: []uuid.UUID{t.ID, t.OrganizationID}, Except: []uuid.UUID{by},
@@ -23,8 +23,8 @@ func (s *Service) tellDeleted(ctx context.Context, q *dbsqlc.Queries, t dbsqlc.T
 	})
 }
 
-// tellDeprecated notifies the users who have workspaces of a template that was deprecated.
-func (s *Service) tellDeprecated(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Template) error {
+// notifyDeprecated notifies the users who have workspaces of a template that was deprecated.
+func (s *Service) notifyDeprecated(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Template) error {
 	if before.Deprecated != "" || after.Deprecated == "" {
 		return nil
 	}

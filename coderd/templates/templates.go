@@ -358,7 +358,7 @@ func (s *Service) updateTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err := audit.Record(r.Context(), q, entry); err != nil {
 			return err
 		}
-		return s.tellDeprecated(r.Context(), q, t, after)
+		return s.notifyDeprecated(r.Context(), q, t, after)
 	})
 	if err != nil {
 		return nameTaken(err, or(req.Name, ""), "update template")
@@ -396,7 +396,7 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		if err := audit.Record(r.Context(), q, audit.OfTemplate(t, dbsqlc.Template{})); err != nil {
 			return err
 		}
-		return s.tellDeleted(r.Context(), q, t)
+		return s.notifyDeleted(r.Context(), q, t)
 	})
 	if err != nil {
 		return lookup.Fault(err, rbac.Template, "delete template")

@@ -218,7 +218,7 @@ func (s *Service) insert(ctx context.Context, n newUser) (dbsqlc.User, error) {
 		if err := audit.Record(ctx, q, e); err != nil {
 			return err
 		}
-		return s.tellAdmins(ctx, q, notifications.UserCreated, user)
+		return s.notifyAdmins(ctx, q, notifications.UserCreated, user)
 	})
 	return user, err
 }
@@ -295,7 +295,7 @@ func (s *Service) remove(w http.ResponseWriter, r *http.Request) error {
 		if err := audit.Record(ctx, q, audit.OfUser(user, dbsqlc.User{})); err != nil {
 			return err
 		}
-		return s.tellAdmins(ctx, q, notifications.UserDeleted, user)
+		return s.notifyAdmins(ctx, q, notifications.UserDeleted, user)
 	})
 	if err != nil {
 		return fmt.Errorf("delete user: %w", err)

@@ -58,7 +58,7 @@ func (s *Service) CreateFrom(ctx context.Context, q *dbsqlc.Queries, a Account) 
 	if err := recordSelf(ctx, q, audit.Create, dbsqlc.User{}, user); err != nil {
 		return user, err
 	}
-	return user, s.tellAdmins(ctx, q, notifications.UserCreated, user)
+	return user, s.notifyAdmins(ctx, q, notifications.UserCreated, user)
 }
 
 // UpdateFrom stores what the identity provider now says of a user, unless it is not valid or another user has the
@@ -146,7 +146,7 @@ func (s *Service) EndSessions(ctx context.Context, user uuid.UUID, why string) e
 		}); err != nil || n == 0 {
 			return err
 		}
-		return s.tellUser(ctx, q, notifications.SignInRefused, dbsqlc.User{ID: user})
+		return s.notifyUser(ctx, q, notifications.SignInRefused, dbsqlc.User{ID: user})
 	})
 	if err != nil {
 		return fmt.Errorf("end sessions: %w", err)

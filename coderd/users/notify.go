@@ -10,8 +10,11 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 )
 
-// tellAdmins notifies those who manage users of what happened to an account, except who did it and the account's user.
-func (s *Service) tellAdmins(ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User) error {
+// notifyAdmins notifies those who manage users of what happened to an account, except who did it and the account's
+// user.
+func (s *Service) notifyAdmins(
+	ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User,
+) error {
 	by, name := notifications.Initiator(ctx)
 	return s.notifications.Record(ctx, q, notifications.Event{
 		Template: t, Roles: []string{rbac.RoleOwner, rbac.RoleUserAdmin}, Except: []uuid.UUID{by, user.ID},
@@ -20,8 +23,8 @@ func (s *Service) tellAdmins(ctx context.Context, q *dbsqlc.Queries, t notificat
 	})
 }
 
-// tellUser notifies the user of what happened to their account, also while it is suspended.
-func (s *Service) tellUser(ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User) error {
+// notifyUser notifies the user of what happened to their account, also while it is suspended.
+func (s *Service) notifyUser(ctx context.Context, q *dbsqlc.Queries, t notifications.Template, user dbsqlc.User) error {
 	_, name := notifications.Initiator(ctx)
 	return s.notifications.Record(ctx, q, notifications.Event{
 		Template: t, To: []uuid.UUID{user.ID}, Targets: []uuid.UUID{user.ID}, Suspended: true,

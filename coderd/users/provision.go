@@ -24,10 +24,10 @@ func (s *Service) Suspend(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.Us
 	if err != nil || user.Status == string(sdk.UserSuspended) {
 		return changed, err
 	}
-	if err := s.tellAdmins(ctx, q, notifications.UserSuspended, changed); err != nil {
+	if err := s.notifyAdmins(ctx, q, notifications.UserSuspended, changed); err != nil {
 		return changed, err
 	}
-	return changed, s.tellUser(ctx, q, notifications.YourAccountSuspended, changed)
+	return changed, s.notifyUser(ctx, q, notifications.YourAccountSuspended, changed)
 }
 
 // Activate accepts the account again, in a transaction.
@@ -36,8 +36,8 @@ func (s *Service) Activate(ctx context.Context, q *dbsqlc.Queries, user dbsqlc.U
 	if err != nil || user.Status != string(sdk.UserSuspended) {
 		return changed, err
 	}
-	if err := s.tellAdmins(ctx, q, notifications.UserActivated, changed); err != nil {
+	if err := s.notifyAdmins(ctx, q, notifications.UserActivated, changed); err != nil {
 		return changed, err
 	}
-	return changed, s.tellUser(ctx, q, notifications.YourAccountActivated, changed)
+	return changed, s.notifyUser(ctx, q, notifications.YourAccountActivated, changed)
 }

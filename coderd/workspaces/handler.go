@@ -339,7 +339,7 @@ func (h buildHandler) Finish(
 	if err := h.recordResult(ctx, q, b, w, result.GetCanceled(), succeeded); err != nil {
 		return err
 	}
-	if err := h.tellResult(ctx, q, b, w, result.GetCanceled(), succeeded, refused.sentence()); err != nil {
+	if err := h.notifyResult(ctx, q, b, w, result.GetCanceled(), succeeded, refused.sentence()); err != nil {
 		return err
 	}
 	if created := built.GetCreated(); succeeded && len(created) > 0 &&

@@ -18,10 +18,13 @@ import (
 // automatic are the reasons of builds that policy makes.
 var automatic = []sdk.BuildReason{sdk.ReasonAutostart, sdk.ReasonAutostop, sdk.ReasonDormancy, sdk.ReasonAutoDelete}
 
-// tellResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions by
-// others, and the administrators of a template whose build failed or, if they asked for it, whose workspace was
+// notifyResult notifies of a build's end those who did not wait for it: the owner of automatic builds and of deletions
+// by others, and the administrators of a template whose build failed or, if they asked for it, whose workspace was
 // updated. cause is a sentence on the failure; it may be empty.
-func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace, canceled, succeeded bool, cause string) error {
+func (s *Service) notifyResult(
+	ctx context.Context, q *dbsqlc.Queries, b dbsqlc.GetBuildByJobRow, w dbsqlc.Workspace,
+	canceled, succeeded bool, cause string,
+) error {
 	if unclaimed(w) {
 		return nil // it has no user, and a template's page shows failures
 	}
@@ -56,25 +59,25 @@ func (s *Service) tellResult(ctx context.Context, q *dbsqlc.Queries, b dbsqlc.Ge
 			e.Template, e.To = notifications.WorkspaceAutoUpdated, []uuid.UUID{w.OwnerID}
 		} else {
 			e.Template, e.Except = notifications.WorkspaceManuallyUpdated, []uuid.UUID{b.InitiatorID}
-			tellTemplateAdmins(&e, w.OrganizationID)
+			addressTemplateAdmins(&e, w.OrganizationID)
 		}
 	case auto:
 		e.Template, e.To, e.Daily = notifications.WorkspaceAutobuildFailed, []uuid.UUID{w.OwnerID}, w.ID.String()+" "+b.Transition
 	default:
 		e.Template, e.Daily, e.Except = notifications.WorkspaceManualBuildFailed, w.ID.String()+" "+b.Transition, []uuid.UUID{b.InitiatorID}
-		tellTemplateAdmins(&e, w.OrganizationID)
+		addressTemplateAdmins(&e, w.OrganizationID)
 	}
 	return s.opts.Notifications.Record(ctx, q, e)
 }
 
-// tellTemplateAdmins has an event told to the template admins of the deployment and of an organization.
-func tellTemplateAdmins(e *notifications.Event, organization uuid.UUID) {
+// addressTemplateAdmins addresses an event to the template admins of the deployment and of an organization.
+func addressTemplateAdmins(e *notifications.Event, organization uuid.UUID) {
 	e.Roles = []string{rbac.RoleTemplateAdmin}
 	e.Organization, e.OrganizationRoles = organization, []string{rbac.RoleOrganizationTemplateAdmin}
 }
 
-// tellCreated notifies the template admins who asked for it of a workspace that a user has created or claimed.
-func (s *Service) tellCreated(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) error {
+// notifyCreated notifies the template admins who asked for it of a workspace that a user has created or claimed.
+func (s *Service) notifyCreated(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) error {
 	news, err := q.GetWorkspaceNews(ctx, id)
 	if err != nil {
 		return fmt.Errorf("read workspace: %w", err)
@@ -88,12 +91,12 @@ func (s *Service) tellCreated(ctx context.Context, q *dbsqlc.Queries, id uuid.UU
 			"version": news.VersionName,
 		},
 	}
-	tellTemplateAdmins(&e, news.OrganizationID)
+	addressTemplateAdmins(&e, news.OrganizationID)
 	return s.opts.Notifications.Record(ctx, q, e)
 }
 
-// tellShared notifies the users with whom a workspace was newly shared. Members of groups are not notified.
-func (s *Service) tellShared(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Workspace) error {
+// notifyShared notifies the users with whom a workspace was newly shared. Members of groups are not notified.
+func (s *Service) notifyShared(ctx context.Context, q *dbsqlc.Queries, before, after dbsqlc.Workspace) error {
 	var added []uuid.UUID
 	for id := range maps.Keys(after.Sharing) {
 		if _, had := before.Sharing[id]; !had {

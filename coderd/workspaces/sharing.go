@@ -115,7 +115,7 @@ func (s *Service) share(w http.ResponseWriter, r *http.Request, req any, change 
 		if err := s.record(ctx, q, audit.OfWorkspace(ws, after), after); err != nil {
 			return err
 		}
-		if err := s.tellShared(ctx, q, ws, after); err != nil {
+		if err := s.notifyShared(ctx, q, ws, after); err != nil {
 			return err
 		}
 		return q.NotifyWorkspace(ctx, ws.ID)

@@ -75,7 +75,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) error {
 		if id, err = s.insert(ctx, q, actor, owner, req); err != nil {
 			return err
 		}
-		return s.tellCreated(ctx, q, id)
+		return s.notifyCreated(ctx, q, id)
 	})
 	if database.IsUniqueViolation(err, "workspaces_name") {
 		return fault.New(fault.Conflict, "%s already has a workspace named %q.", owner.Username, req.Name).

@@ -78,7 +78,7 @@ func New(base *url.URL, token secret.Token, opts Options) *Client {
 		Transport: transport, CheckRedirect: stay,
 	}, log: opts.Logger, keys: new(atomic.Bool)}
 	if opts.Waiting != nil {
-		c.waiting = &waiting{tell: opts.Waiting}
+		c.waiting = &waiting{report: opts.Waiting}
 	}
 	return c
 }

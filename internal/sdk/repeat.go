@@ -42,15 +42,15 @@ type Wait struct {
 // waiting tells the user what requests wait for, once until one of them succeeds. A nil *waiting means that requests do
 // not wait.
 type waiting struct {
-	tell func(Wait)
-	told atomic.Bool // that the database is away
-	slow atomic.Bool // that the server is slow
+	report func(Wait)
+	away   atomic.Bool // the user knows that the database is away
+	slow   atomic.Bool // the user knows that the server is slow
 }
 
 // succeeded makes the next wait one that the user has not been told of.
 func (w *waiting) succeeded() {
 	if w != nil {
-		w.told.Store(false)
+		w.away.Store(false)
 		w.slow.Store(false)
 	}
 }
@@ -61,8 +61,8 @@ func (w *waiting) during(try func() (*http.Response, error)) (*http.Response, er
 		return try()
 	}
 	timer := time.AfterFunc(slowAnswer, func() {
-		if !w.told.Load() && !w.slow.Swap(true) {
-			w.tell(Wait{
+		if !w.away.Load() && !w.slow.Swap(true) {
+			w.report(Wait{
 				Reason: fmt.Sprintf("The server has not answered for %s.", slowAnswer), Limit: callTimeout, Slow: true,
 			})
 		}
@@ -128,8 +128,8 @@ func (a attempts) run(ctx context.Context) (*http.Response, error) {
 		if err == nil || time.Since(begin) >= a.patience(err, cut) {
 			return resp, err
 		}
-		if f := fault.As(err); f.Reason == fault.DatabaseUnreachable && !a.waiting.told.Swap(true) {
-			a.waiting.tell(Wait{Reason: f.Message, Limit: DatabasePatience})
+		if f := fault.As(err); f.Reason == fault.DatabaseUnreachable && !a.waiting.away.Swap(true) {
+			a.waiting.report(Wait{Reason: f.Message, Limit: DatabasePatience})
 		}
 		if waitErr := again.Wait(ctx); errors.Is(waitErr, context.Canceled) {
 			return nil, waitErr

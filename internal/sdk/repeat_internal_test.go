@@ -72,7 +72,7 @@ func TestRepeated(t *testing.T) {
 				_, err := attempts{
 					harmless: c.kind == read,
 					keyed:    c.kind == create,
-					waiting:  &waiting{tell: func(w Wait) { told = append(told, w.Reason) }},
+					waiting:  &waiting{report: func(w Wait) { told = append(told, w.Reason) }},
 					try: func() (*http.Response, error) {
 						tries++
 						return nil, c.answers[min(tries, len(c.answers))-1]
@@ -106,7 +106,8 @@ func TestInterrupted(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		time.AfterFunc(3*time.Second, interrupt)
 		begin := time.Now()
-		all := attempts{harmless: true, waiting: &waiting{tell: func(Wait) {}}, try: func() (*http.Response, error) { return nil, away }}
+		try := func() (*http.Response, error) { return nil, away }
+		all := attempts{harmless: true, waiting: &waiting{report: func(Wait) {}}, try: try}
 		if _, err := all.run(ctx); !errors.Is(err, context.Canceled) || time.Since(begin) != 3*time.Second {
 			t.Errorf("after %s: %v", time.Since(begin), err)
 		}
@@ -120,7 +121,7 @@ func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []time.Duration
 		begin := time.Now()
-		w := &waiting{tell: func(w Wait) {
+		w := &waiting{report: func(w Wait) {
 			if told = append(told, time.Since(begin)); !w.Slow || w.Reason != "The server has not answered for 4s." || w.Limit != callTimeout {
 				t.Errorf("told %+v", w)
 			}
@@ -161,7 +162,7 @@ func TestToldOncePerOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
 		var down atomic.Bool
-		w := &waiting{tell: func(Wait) { told++ }}
+		w := &waiting{report: func(Wait) { told++ }}
 		away := &fault.Error{Code: fault.Unavailable, Message: "The database is not reachable.", Reason: fault.DatabaseUnreachable}
 		request := func() error {
 			_, err := attempts{harmless: true, waiting: w, try: func() (*http.Response, error) {

@@ -37,8 +37,8 @@ type attempts struct {
 
 // tally is what is known of a network.
 type tally struct {
-	until time.Time // when no refused key counts any more: each adds forgiveEvery
-	told  bool      // the log has it
+	until  time.Time // when no refused key counts any more: each adds forgiveEvery
+	logged bool      // its log line was written
 }
 
 // exceeded reports whether clients from a network must prove a key before they are told whether it counts.
@@ -75,8 +75,8 @@ func (a *attempts) count(network netip.Prefix) (counted, first bool) {
 		return false, false
 	}
 	t.until = t.until.Add(forgiveEvery)
-	first = !t.told && t.until.Sub(now) > (maxRefused-1)*forgiveEvery
-	t.told = t.told || first
+	first = !t.logged && t.until.Sub(now) > (maxRefused-1)*forgiveEvery
+	t.logged = t.logged || first
 	a.networks[network] = t
 	return true, first
 }

@@ -360,7 +360,7 @@ func (v *visit) session(ctx glider.Context, newChannel ssh.NewChannel) {
 		remote, err = l.agent.Open(newChannel.ChannelType(), newChannel.ExtraData())
 	}
 	if err != nil {
-		tell(local, requests, err)
+		explain(local, requests, err)
 		return
 	}
 	l.join(local, requests, remote, true)
@@ -406,9 +406,9 @@ func (v *visit) jump(ctx glider.Context, newChannel ssh.NewChannel) bool {
 	return true
 }
 
-// tell says in a session why there is no agent for it: OpenSSH shows a rejection's text among words that are not for
+// explain says in a session why there is no agent for it: OpenSSH shows a rejection's text among words that are not for
 // people.
-func tell(channel ssh.Channel, requests <-chan *ssh.Request, reason error) {
+func explain(channel ssh.Channel, requests <-chan *ssh.Request, reason error) {
 	defer channel.Close()
 	for req := range requests {
 		begins := req.Type == "shell" || req.Type == "exec" || req.Type == "subsystem"

@@ -98,15 +98,15 @@ func connected(ready io.Reader, said *news, progress io.Writer) bool {
 	}()
 	slow := time.NewTimer(usual)
 	defer slow.Stop()
-	for told := false; ; {
+	for printed := false; ; {
 		select {
 		case n := <-answer:
 			return n == 1
 		case <-slow.C:
-			if !told {
+			if !printed {
 				fmt.Fprintln(progress, "Still connecting. Interrupt to give up.")
 			}
-			told = true
+			printed = true
 			fmt.Fprint(progress, said.next())
 			slow.Reset(time.Second)
 		}

@@ -13,8 +13,8 @@ const noticeEvery = time.Hour
 
 // notices tells the user of a session what is going to happen to the workspace, each consequence once for its time.
 type notices struct {
-	askAt time.Time
-	told  map[sdk.ScheduledAction]time.Time // when each announced consequence is due
+	askAt     time.Time
+	announced map[sdk.ScheduledAction]time.Time // when each announced consequence is due
 }
 
 // look returns the sentences that the user has not been told yet, and decides when to ask the server again.
@@ -34,11 +34,11 @@ func (n *notices) look(ws sdk.Workspace, now time.Time) (news []string) {
 			continue
 		}
 		sooner(*c.At) // it may be postponed until then
-		if !n.told[c.Action].Equal(*c.At) {
-			if n.told == nil {
-				n.told = map[sdk.ScheduledAction]time.Time{}
+		if !n.announced[c.Action].Equal(*c.At) {
+			if n.announced == nil {
+				n.announced = map[sdk.ScheduledAction]time.Time{}
 			}
-			n.told[c.Action] = *c.At
+			n.announced[c.Action] = *c.At
 			news = append(news, ws.FullName()+": "+c.Explanation)
 		}
 	}
