@@ -413,6 +413,35 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestManyDeliveries checks that the log of deliveries goes on where an answer ends, for owners only.
+func TestManyDeliveries(t *testing.T) {
+	t.Parallel()
+	const many = 101
+	w := newWorld(t)
+	id := w.add("ci", "user.created").Webhook.ID
+	w.event("user.created", uuid.New(), `{"username": "one"}`)
+	if got := w.deliver(); len(got) != 1 {
+		t.Fatalf("got %v", got)
+	}
+	w.Exec(`INSERT INTO webhook_deliveries (webhook_id, event_id, subject, status, finished_at)
+		SELECT webhook_id, event_id, subject, status, now() FROM webhook_deliveries, generate_series(2, $1::int)`, many)
+	newest := w.deliveries(id)
+	if len(newest) != 100 {
+		t.Fatalf("the first answer has %d deliveries", len(newest))
+	}
+	oldest, err := w.As("olga").WebhookDeliveries(t.Context(), id, 100, newest[99].ID)
+	if err != nil || len(oldest) != 1 || oldest[0].ID >= newest[99].ID {
+		t.Errorf("after it: %+v, %v", oldest, err)
+	}
+	if _, err := w.As("olga").WebhookDeliveries(t.Context(), id, many, 0); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("an answer of %d: %v", many, err)
+	}
+	_, err = w.As("ann").WebhookDeliveries(t.Context(), id, 100, newest[99].ID)
+	if code := fault.CodeOf(err); code != fault.Forbidden && code != fault.NotFound {
+		t.Errorf("a member reads the log: %v", err)
+	}
+}
+
 // TestServers checks that several servers on one database deliver each event once, in the order of each subject.
 func TestServers(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,5 @@
 // Queries of long lists, one page each. Only the pages that show them load this.
+import { infiniteQueryOptions } from "@tanstack/react-query";
 import { get } from "./client";
 import { ask, containing, standard } from "./queries";
 import type * as t from "./types";
@@ -71,6 +72,19 @@ export const lists = {
       "organizations/{organization}/templates/{templatename}/versions/{versionname}/previous",
       { organization: template.organization_id, templatename: template.name, versionname: v.name },
     ),
+  // What was sent to a webhook, newest first, a page more at each request.
+  deliveries: (webhook: string) =>
+    infiniteQueryOptions({
+      queryKey: ["webhooks", "deliveries", webhook],
+      initialPageParam: 0,
+      queryFn: ({ pageParam, signal }) =>
+        get("webhooks/{webhook}/deliveries", {
+          webhook,
+          query: { limit: rowsPerPage, before: pageParam || undefined },
+          signal,
+        }),
+      getNextPageParam: (page) => (page.length < rowsPerPage ? undefined : page.at(-1)?.id),
+    }),
   tokens: (expired: boolean, page: number) =>
     ask(["tokens", expired, page], "users/{user}/keys/tokens", {
       user: "me",

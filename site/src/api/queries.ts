@@ -305,8 +305,6 @@ export const queries = {
         notifications.length < inboxPageSize ? undefined : notifications.at(-1)?.id,
     }),
   webhooks: () => ask(["webhooks"], "webhooks"),
-  webhookDeliveries: (id: string) =>
-    ask(["webhooks", "deliveries", id], "webhooks/{webhook}/deliveries", { webhook: id }),
   notificationSettings: () => ask(["notifications", "settings"], "notifications/settings"),
   notificationMethods: () => ask(["notifications", "methods"], "notifications/dispatch-methods"),
   notificationTemplates: () => ask(["notifications", "templates"], "notifications/templates/system"),

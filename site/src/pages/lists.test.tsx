@@ -5,7 +5,7 @@ import { cleanup, configure, fireEvent, render, screen, waitFor } from "@testing
 import type { ReactNode } from "react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { candidatesOfWorkspace } from "~/api/sharing";
-import type { Template, TemplateVersion, User, Workspace } from "~/api/types";
+import type { Template, TemplateVersion, User, Webhook, Workspace } from "~/api/types";
 import { JobQueue } from "~/components/admin/job-queue";
 import { UserContext } from "~/components/ui/user";
 import { Tokens } from "./account";
@@ -14,6 +14,7 @@ import { NewWorkspace } from "./create";
 import { Versions } from "./template";
 import Users from "./users";
 import { Compare } from "./version";
+import { Deliveries } from "./webhooks";
 import { Builds } from "./workspace";
 
 // jsdom has no media queries, and opens no dialogs.
@@ -332,6 +333,37 @@ it("pages through tokens", async () => {
   await screen.findByText("token-100");
   await press("Next");
   await screen.findByText("token-101");
+});
+
+it("goes on to the first of many deliveries to a webhook", async () => {
+  const deliveries = newest.map((n) => ({
+    id: n,
+    type: `event-${n}`,
+    status: "delivered",
+    attempts: 1,
+    response_status: 200,
+    error: "",
+    excerpt: "",
+    created_at: at,
+  }));
+  api({
+    "webhooks/h/deliveries": (query) => {
+      const before = Number(query.get("before") ?? many + 1);
+      return page(
+        deliveries.filter((d) => d.id < before),
+        query,
+      );
+    },
+  });
+  show(<Deliveries hook={{ id: "h", name: "ci", disabled_at: null } as unknown as Webhook} />);
+  await screen.findByText("event-52");
+  expect(screen.queryByText("event-51")).toBeNull();
+  await press("Show older");
+  await screen.findByText("event-2");
+  await press("Show older");
+  await screen.findByText("event-1");
+  expect(screen.queryByRole("button", { name: "Show older" })).toBeNull();
+  expect(screen.getAllByRole("row").length).toBe(many + 1); // and the heading
 });
 
 it("makes a workspace for the last of many members", async () => {

@@ -1,8 +1,9 @@
 // The webhooks that get the deployment's events, and what was sent to them.
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { KeyRound, Plus, RotateCcw, Send, Trash2, Webhook as WebhookIcon } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
+import { lists } from "~/api/lists";
 import { queries } from "~/api/queries";
 import type { CreateWebhookResponse, Webhook, WebhookDelivery } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
@@ -151,12 +152,13 @@ function Status({ hook }: { hook: Webhook }) {
 }
 
 // Deliveries is the log of what was sent to a webhook. It follows attempts while some are pending.
-function Deliveries({ hook }: { hook: Webhook }) {
-  const query = queries.webhookDeliveries(hook.id);
-  const log = useQuery({
+export function Deliveries({ hook }: { hook: Webhook }) {
+  const query = lists.deliveries(hook.id);
+  const log = useInfiniteQuery({
     ...query,
-    refetchInterval: ({ state }) => (state.data?.some((d) => d.status === "pending") ? 3000 : false),
+    refetchInterval: ({ state }) => (state.data?.pages.flat().some((d) => d.status === "pending") ? 3000 : false),
   });
+  const rows = log.data?.pages.flat();
   const client = useQueryClient();
   const reread = () => client.invalidateQueries({ queryKey: query.queryKey });
   const test = useMutation({
@@ -179,11 +181,11 @@ function Deliveries({ hook }: { hook: Webhook }) {
     >
       <ErrorNote error={test.error ?? replay.error} />
       <Pending query={log} what="deliveries" />
-      {log.data?.length === 0 && <Empty icon={<WebhookIcon />} title="Nothing was sent yet" />}
-      {log.data && log.data.length > 0 && (
+      {rows?.length === 0 && <Empty icon={<WebhookIcon />} title="Nothing was sent yet" />}
+      {rows && rows.length > 0 && (
         <Table<WebhookDelivery>
           label={`Deliveries to ${hook.name}`}
-          rows={log.data}
+          rows={rows}
           id={(d) => String(d.id)}
           columns={[
             { name: "Event", className: mono, cell: (d) => d.type },
@@ -214,6 +216,13 @@ function Deliveries({ hook }: { hook: Webhook }) {
             },
           ]}
         />
+      )}
+      {log.hasNextPage && (
+        <div className="border-t border-line p-3 text-center">
+          <Button small busy={log.isFetchingNextPage} onClick={() => void log.fetchNextPage()}>
+            Show older
+          </Button>
+        </div>
       )}
     </Card>
   );

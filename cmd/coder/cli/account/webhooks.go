@@ -1,12 +1,14 @@
 package account
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
@@ -166,18 +168,44 @@ func webhookDeliveriesCmd(g *global.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := client.WebhookDeliveries(cmd.Context(), hook.ID, limit, before)
+			list, err := listDeliveries(cmd.Context(), client, hook.ID, limit, before)
 			if err != nil {
 				return err
 			}
 			return out.Print(g.Streams().Out, list)
 		},
 	}
-	cmd.Flags().IntVarP(&limit, "limit", "n", 25, "number of deliveries, at most 100")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 25, "number of deliveries")
 	cmd.Flags().Int64Var(&before, "before", 0,
 		"list what was sent before the delivery with this id (default the newest)")
 	out.Flags(cmd)
 	return cmd
+}
+
+// deliveriesPage is how many deliveries one answer has at most.
+const deliveriesPage = 100
+
+// listDeliveries lists the deliveries to a webhook before one, newest first, at most so many.
+func listDeliveries(
+	ctx context.Context, client *sdk.Client, hook uuid.UUID, most int, before int64,
+) ([]sdk.WebhookDelivery, error) {
+	if most < 0 {
+		return nil, fault.New(fault.Invalid, "--limit must not be negative")
+	}
+	all := []sdk.WebhookDelivery{}
+	for len(all) < most {
+		limit := min(most-len(all), deliveriesPage)
+		page, err := client.WebhookDeliveries(ctx, hook, limit, before)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < limit {
+			break
+		}
+		before = page[limit-1].ID
+	}
+	return all, nil
 }
 
 func webhookReplayCmd(g *global.Flags) *cobra.Command {
