@@ -11,19 +11,26 @@ it("shows the deployment's name, logo and announcements", async () => {
   const { page } = await open(place, token);
   await page.goto("/workspaces");
   await (await admin(page)).getByRole("menuitem", { name: "Appearance" }).click();
-  await page.getByLabel("Application name").fill("Acme <b>");
+  await page.getByLabel("Application name").fill("Acme");
   await page.getByLabel("Logo").fill("https://elsewhere.example.com/logo.png");
   await page.getByRole("button", { name: "Add banner" }).click();
-  const message = '<img src=x onerror="document.title=1"> Maintenance at 22:00';
-  await page.getByLabel("Message").fill(message);
+  await page.getByLabel("Message").fill("Maintenance on Friday at 22:00");
   await page.getByLabel("Color").fill("#ffd166");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("images of other hosts are blocked", { exact: false }).last().waitFor();
   await page.getByLabel("Logo").fill("/icon/docker.svg");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved").waitFor();
+  const announcement = page.getByRole("region", { name: "Announcement" });
+  await announcement.getByText("Maintenance on Friday at 22:00").waitFor();
   await axe(page, "appearance");
   await picture(page, "appearance");
+
+  const message = '<img src=x onerror="document.title=1"> Maintenance at 22:00';
+  await page.getByLabel("Application name").fill("Acme <b>");
+  await page.getByLabel("Message").fill(message);
+  await page.getByRole("button", { name: "Save" }).click();
+  await announcement.getByText(message, { exact: true }).waitFor();
 
   for (const look of [{}, { dark: true }, { width: 390 }]) {
     for (const who of [token, undefined]) {
