@@ -158,7 +158,7 @@ func (h *Host) tryIsolation(ctx context.Context, i isolation) (err error) {
 	if ctx.Err() != nil {
 		return fault.New(fault.Unavailable, "%s did not answer in its sandbox in %s: %w", h.program.path,
 			versionTimeout, ctx.Err()).
-			WithDetail("Start the provisioner again when the machine is less busy.")
+			WithDetail("Start this program again when the machine is less busy.")
 	}
 	if err != nil {
 		return fmt.Errorf("run %s in it: %w: %s", h.program.path, err, printable.Line(strings.TrimSpace(string(out))))
