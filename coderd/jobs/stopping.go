@@ -35,7 +35,7 @@ func (s *Service) Stopping(ctx context.Context, deadline time.Time) error {
 				held = append(held, row)
 			}
 		}
-		return s.tellPlaces(ctx, q, held)
+		return s.announcePlaces(ctx, q, held)
 	})
 }
 

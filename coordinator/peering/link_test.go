@@ -200,7 +200,7 @@ func TestHeard(t *testing.T) {
 		near, conn := protocol.Pipe()
 		c, began := &answering{Conn: near, frozen: make(chan struct{})}, time.Now()
 		c.seen.Store(&began)
-		f := &far{t, conn, make(chan error, 1)}
+		f := &remote{t, conn, make(chan error, 1)}
 		f.say(protocol.LinkMessage{Hello: &protocol.LinkHello{Version: protocol.LinkVersion}})
 		l, err := peering.New(t.Context(), there, c)
 		if err != nil {
