@@ -27,6 +27,21 @@ func BenchmarkPairs(b *testing.B) {
 	}
 }
 
+// receive calls a function with each packet that comes to a node, until its connection ends.
+func receive(running *sync.WaitGroup, n node, packet func(derp.ReceivedPacket)) {
+	running.Go(func() {
+		for {
+			m, err := n.Recv()
+			if err != nil {
+				return // the end
+			}
+			if p, ok := m.(derp.ReceivedPacket); ok {
+				packet(p)
+			}
+		}
+	})
+}
+
 func measurePairs(b *testing.B, greedy int) {
 	const modest, size, every, spell = 20, 1400, 5 * time.Millisecond, 5 * time.Second
 	s, err := New(Options{})
@@ -37,24 +52,11 @@ func measurePairs(b *testing.B, greedy int) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	done := make(chan struct{})
-	serve := func(n node, packet func(derp.ReceivedPacket)) {
-		running.Go(func() {
-			for {
-				m, err := n.Recv()
-				if err != nil {
-					return // the end
-				}
-				if p, ok := m.(derp.ReceivedPacket); ok {
-					packet(p)
-				}
-			}
-		})
-	}
 	var bulk atomic.Int64
 	for range greedy {
 		near, c := native(b, s)
 		far, cf := native(b, s)
-		serve(far, func(p derp.ReceivedPacket) { bulk.Add(int64(len(p.Data))) })
+		receive(&running, far, func(p derp.ReceivedPacket) { bulk.Add(int64(len(p.Data))) })
 		running.Go(func() {
 			packet := make([]byte, 8000)
 			var err error
@@ -75,9 +77,9 @@ func measurePairs(b *testing.B, greedy int) {
 		far, cf := native(b, s)
 		defer cf.Close()
 		defer c.Close()
-		serve(far, func(p derp.ReceivedPacket) { _ = far.Send(near.key, p.Data) }) // a lost one shows
+		receive(&running, far, func(p derp.ReceivedPacket) { _ = far.Send(near.key, p.Data) }) // a lost one shows
 		var got atomic.Int64
-		serve(near, func(p derp.ReceivedPacket) {
+		receive(&running, near, func(p derp.ReceivedPacket) {
 			trip := time.Since(begin) - time.Duration(binary.BigEndian.Uint64(p.Data))
 			got.Add(1)
 			mu.Lock()

@@ -258,6 +258,26 @@ func (w *wire) call(rate, packets int) *call {
 	return c
 }
 
+// mix starts flows: c is CUBIC, s a stream, v a call, and a comma lets two seconds pass.
+func (w *wire) mix(t *testing.T, kinds string) (flows, streams []flow, voice *call) {
+	t.Helper()
+	for _, kind := range kinds {
+		switch kind {
+		case 'c':
+			flows = append(flows, w.cubic())
+		case 's':
+			flows = append(flows, w.stream(t))
+			streams = append(streams, flows[len(flows)-1])
+		case 'v':
+			voice = w.call(1.5e6, 50)
+			flows = append(flows, voice)
+		case ',':
+			w.run(2 * time.Second)
+		}
+	}
+	return flows, streams, voice
+}
+
 // TestSimulatedFair puts streams beside others on one bottleneck, and checks what each gets. Its table is that of
 // docs/streams.md, in virtual time.
 func TestSimulatedFair(t *testing.T) {
@@ -269,7 +289,7 @@ func TestSimulatedFair(t *testing.T) {
 		name        string
 		rate        float64
 		queue       time.Duration
-		mix         string  // c: CUBIC, s: a stream, v: a call; a comma lets two seconds pass
+		mix         string  // see wire.mix
 		least, most float64 // the streams' part of what all carry; that of the last if all are streams
 		lost        float64 // the part of packets that streams may lose
 	}{
@@ -290,22 +310,7 @@ func TestSimulatedFair(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWire(tc.rate, 40*time.Millisecond, tc.queue)
 				defer w.close()
-				var flows, streams []flow
-				var voice *call
-				for _, kind := range tc.mix {
-					switch kind {
-					case 'c':
-						flows = append(flows, w.cubic())
-					case 's':
-						flows = append(flows, w.stream(t))
-						streams = append(streams, flows[len(flows)-1])
-					case 'v':
-						voice = w.call(1.5e6, 50)
-						flows = append(flows, voice)
-					case ',':
-						w.run(2 * time.Second)
-					}
-				}
+				flows, streams, voice := w.mix(t, tc.mix)
 				if len(streams) == len(flows) {
 					streams = streams[len(streams)-1:]
 				}

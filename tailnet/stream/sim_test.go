@@ -100,44 +100,86 @@ type transit struct {
 	b  []byte
 }
 
+// deliver hands packets over when their time has come, in batches.
+func deliver(way <-chan transit, to *stream.Mux, src netip.Addr) {
+	var batch [][]byte
+	for packet := range way {
+		if d := time.Until(packet.at); d > 0 {
+			time.Sleep(d)
+		}
+		batch = append(batch[:0], packet.b)
+	more:
+		for len(batch) < 64 {
+			select {
+			case next, ok := <-way:
+				if !ok {
+					break more
+				}
+				if time.Until(next.at) > 0 {
+					to.Receive(src, batch)
+					batch = batch[:0]
+					time.Sleep(time.Until(next.at))
+				}
+				batch = append(batch, next.b)
+			default:
+				break more
+			}
+		}
+		to.Receive(src, batch)
+	}
+}
+
+// bottleneck is the queue of a path with a rate.
+type bottleneck struct {
+	first   time.Time   // when the first packet came
+	free    time.Time   // when the last packet has left
+	waiting []time.Time // of a young connection: when the packets in the queue will have left
+}
+
+// pass returns when a packet has left the queue, or false if there is no room for it. A rate of 0 has no queue.
+func (q *bottleneck) pass(p *path, rate float64, size int, now time.Time) (at time.Time, room bool) {
+	full := q.free.Sub(now) > p.queue
+	if p.young != 0 {
+		for len(q.waiting) > 0 && !q.waiting[0].After(now) {
+			q.waiting = q.waiting[1:]
+		}
+		full = len(q.waiting) == relayQueue
+		if q.first.IsZero() {
+			q.first = now
+		}
+		begin := 10 * float64(size) / p.young.Seconds()
+		rate = min(rate, begin*math.Exp2(float64(max(q.free.Sub(q.first), now.Sub(q.first)))/float64(p.young)))
+	}
+	if rate <= 0 {
+		return now, true
+	}
+	if q.free.Before(now) {
+		q.free = now
+	}
+	if full {
+		return now, false
+	}
+	q.free = q.free.Add(time.Duration(float64(size) / rate * float64(time.Second)))
+	if p.young != 0 {
+		q.waiting = append(q.waiting, q.free)
+	}
+	p.waited.Store(max(p.waited.Load(), int64(q.free.Sub(now))))
+	return q.free, true
+}
+
+// carry moves packets from one mux to the other until the network closes.
 func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 	way := make(chan transit, 1<<20)
 	defer close(way)
-	n.wg.Go(func() {
-		var batch [][]byte
-		for packet := range way {
-			if d := time.Until(packet.at); d > 0 {
-				time.Sleep(d)
-			}
-			batch = append(batch[:0], packet.b)
-		more:
-			for len(batch) < 64 {
-				select {
-				case next, ok := <-way:
-					if !ok {
-						break more
-					}
-					if time.Until(next.at) > 0 {
-						to.Receive(src, batch)
-						batch = batch[:0]
-						time.Sleep(time.Until(next.at))
-					}
-					batch = append(batch, next.b)
-				default:
-					break more
-				}
-			}
-			to.Receive(src, batch)
-		}
-	})
+	n.wg.Go(func() { deliver(way, to, src) })
 	bufs, sizes := make([][]byte, 128), make([]int, 128)
 	for i := range bufs {
 		bufs[i] = make([]byte, relayPacket)
 	}
 	var (
-		first, free, arrived time.Time
-		waiting              []time.Time
-		floods, flooded      int // how often, and how many packets more
+		q               bottleneck
+		arrived         time.Time
+		floods, flooded int // how often, and how many packets more
 	)
 	for {
 		select {
@@ -166,33 +208,10 @@ func (n *network) carry(from, to *stream.Mux, src netip.Addr, p *path) {
 			p.mu.Lock()
 			rate, delay, until := p.rate, p.delay, p.until
 			p.mu.Unlock()
-			at := now
-			full := free.Sub(now) > p.queue
-			if p.young != 0 {
-				for len(waiting) > 0 && !waiting[0].After(now) {
-					waiting = waiting[1:]
-				}
-				full = len(waiting) == relayQueue
-				if first.IsZero() {
-					first = now
-				}
-				begin := 10 * float64(sizes[i]) / p.young.Seconds()
-				rate = min(rate, begin*math.Exp2(float64(max(free.Sub(first), now.Sub(first)))/float64(p.young)))
-			}
-			if rate > 0 {
-				if free.Before(now) {
-					free = now
-				}
-				if full {
-					p.dropped.Add(1)
-					continue
-				}
-				free = free.Add(time.Duration(float64(sizes[i]) / rate * float64(time.Second)))
-				at = free
-				if p.young != 0 {
-					waiting = append(waiting, free)
-				}
-				p.waited.Store(max(p.waited.Load(), int64(free.Sub(now))))
+			at, room := q.pass(p, rate, sizes[i], now)
+			if !room {
+				p.dropped.Add(1)
+				continue
 			}
 			at = at.Add(delay)
 			if at.Before(until) {
