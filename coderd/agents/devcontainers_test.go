@@ -3,6 +3,7 @@ package agents_test
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -68,108 +69,137 @@ func (n *nested) admit(t *testing.T, c agentpbconnect.AgentServiceClient, direct
 	return got.Msg.GetToken(), nil
 }
 
+// subagent is a nested workspace whose agent calls a running service.
+type subagent struct {
+	*nested
+	svc     *agents.Service
+	serving *server
+	rpc     agentpbconnect.AgentServiceClient // of the outer agent
+	url     *url.URL
+	revoked chan uuid.UUID // agents that left the mesh
+}
+
 func TestSubagent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	n := newNested(t, w, "ann", "dev")
-	revoked := make(chan uuid.UUID, 16)
-	w.opts.Mesh = &fakeMesh{revoked: revoked}
-	s := agents.New(w.opts)
-	s.Start()
-	sv := serve(t, s)
-	c := sv.client(n.agent)
-	authenticate := func(token string) (agents.Agent, error) { return s.AuthenticateAgent(t.Context(), secret.Token(token)) }
+	s := &subagent{nested: newNested(t, w, "ann", "dev"), revoked: make(chan uuid.UUID, 16)}
+	w.opts.Mesh = &fakeMesh{revoked: s.revoked}
+	s.svc = agents.New(w.opts)
+	s.svc.Start()
+	s.serving, s.url = serve(t, s.svc), w.Serve(s.svc)
+	s.rpc = s.serving.client(s.agent)
+	s.startsNothing(t)
+	s.replaces(t, s.runs(t))
+	s.ends(t)
+}
 
-	// The agent learns what to start. Nothing is admitted yet, not even with a token that the build claims.
-	m, err := c.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true}))
+func (s *subagent) ann() rbac.Actor { return rbac.Actor{UserID: s.owner} }
+
+func (s *subagent) authenticate(t *testing.T, token string) (agents.Agent, error) {
+	t.Helper()
+	return s.svc.AuthenticateAgent(t.Context(), secret.Token(token))
+}
+
+// startsNothing: the agent learns what to start. Nothing is admitted yet, not even with a token that the build claims.
+func (s *subagent) startsNothing(t *testing.T) {
+	t.Helper()
+	m, err := s.rpc.Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true}))
 	if err != nil || len(m.Msg.GetDevcontainers()) != 1 || m.Msg.GetDevcontainers()[0].GetName() != "app" || m.Msg.GetDevcontainers()[0].GetWorkspaceFolder() != "/work/app" {
 		t.Fatalf("manifest: %v, %v", m, err)
 	}
-	if _, err := authenticate("forged"); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := s.authenticate(t, "forged"); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("a token of the build: %v", err)
 	}
-	ann := rbac.Actor{UserID: w.owner}
-	if err := s.MayConnect(t.Context(), ann, n.inside); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "dev container") {
+	if err := s.svc.MayConnect(t.Context(), s.ann(), s.inside); fault.CodeOf(err) != fault.Conflict || !strings.Contains(err.Error(), "dev container") {
 		t.Errorf("connect before it runs: %v", err)
 	}
+}
 
-	// Once the container runs, its agent is one of the workspace.
-	first, err := n.admit(t, c, "/workspaces/app")
+// runs: once the container runs, its agent is one of the workspace. It returns the token of the agent inside.
+func (s *subagent) runs(t *testing.T) (token string) {
+	t.Helper()
+	first, err := s.admit(t, s.rpc, "/workspaces/app")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.report(t, c, agentpb.DevcontainerStateRequest_STATE_RUNNING, ""); err != nil {
+	if err := s.report(t, s.rpc, agentpb.DevcontainerStateRequest_STATE_RUNNING, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := authenticate(first); err != nil || got.ID != n.inside || got.Name != "ann/dev.app" || got.OwnerID != w.owner {
+	if got, err := s.authenticate(t, first); err != nil || got.ID != s.inside || got.Name != "ann/dev.app" || got.OwnerID != s.owner {
 		t.Errorf("admitted: %v, %v", got, err)
 	}
-	if err := s.MayConnect(t.Context(), ann, n.inside); err != nil {
+	if err := s.svc.MayConnect(t.Context(), s.ann(), s.inside); err != nil {
 		t.Errorf("connect: %v", err)
 	}
-	if err := s.MayConnect(t.Context(), rbac.Actor{UserID: w.other}, n.inside); fault.CodeOf(err) != fault.NotFound {
+	if err := s.svc.MayConnect(t.Context(), rbac.Actor{UserID: s.other}, s.inside); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("another user connects: %v", err)
 	}
-	for name, want := range map[string]uuid.UUID{"dev": n.agent, "dev.app": n.inside, "dev.main": n.agent} {
-		if got, err := s.ByName(t.Context(), w.owner, name); err != nil || got != want {
+	for name, want := range map[string]uuid.UUID{"dev": s.agent, "dev.app": s.inside, "dev.main": s.agent} {
+		if got, err := s.svc.ByName(t.Context(), s.owner, name); err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
 		}
 	}
-	if inside, err := sv.client(n.inside).Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true})); err != nil ||
+	if inside, err := s.serving.client(s.inside).Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{AcceptsPending: true})); err != nil ||
 		inside.Msg.GetAgentName() != "app" || inside.Msg.GetDirectory() != "/workspaces/app" || len(inside.Msg.GetDevcontainers()) != 0 {
 		t.Errorf("manifest of the agent inside: %v, %v", inside, err)
 	}
+	return first
+}
 
-	// A second admission ends the first, and the end of the container ends both.
-	second, err := n.admit(t, c, "")
+// replaces: a second admission ends the first, and the end of the container ends both.
+func (s *subagent) replaces(t *testing.T, first string) {
+	t.Helper()
+	second, err := s.admit(t, s.rpc, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := <-revoked; got != n.inside {
+	if got := <-s.revoked; got != s.inside {
 		t.Errorf("off the mesh: %v", got)
 	}
-	if _, err := authenticate(first); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := s.authenticate(t, first); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("the replaced token: %v", err)
 	}
-	if err := n.report(t, c, agentpb.DevcontainerStateRequest_STATE_ERROR, "no engine"); err != nil {
+	if err := s.report(t, s.rpc, agentpb.DevcontainerStateRequest_STATE_ERROR, "no engine"); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-revoked; got != n.inside {
+	if got := <-s.revoked; got != s.inside {
 		t.Errorf("off the mesh: %v", got)
 	}
-	if _, err := authenticate(second); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := s.authenticate(t, second); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("the token of a container that ended: %v", err)
 	}
 	var shown sdk.WorkspaceAgent
-	u := w.Serve(s)
-	if status := get(t, u, w.Token("ann"), n.inside.String(), &shown); status != 200 || shown.ParentID == nil || *shown.ParentID != n.agent ||
+	if status := get(t, s.url, s.Token("ann"), s.inside.String(), &shown); status != 200 || shown.ParentID == nil || *shown.ParentID != s.agent ||
 		shown.Health.Reason != "dev container failed: no engine" || len(shown.Apps) != 1 {
 		t.Errorf("agent inside: %d, %+v", status, shown)
 	}
+}
 
-	// An update that keeps the agent keeps the token of the agent inside; the end of the workspace ends it.
-	third, err := n.admit(t, c, "")
+// ends: an update that keeps the agent keeps the token of the agent inside; the end of the workspace ends it.
+func (s *subagent) ends(t *testing.T) {
+	t.Helper()
+	third, err := s.admit(t, s.rpc, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.store(n.build, true, n.with())
-	if _, err := authenticate(third); err != nil {
+	s.store(s.build, true, s.with())
+	if _, err := s.authenticate(t, third); err != nil {
 		t.Errorf("after another report of the build: %v", err)
 	}
-	w.revoke(n.build.Workspace)
-	for _, id := range []uuid.UUID{<-revoked, <-revoked} {
-		if id != n.agent && id != n.inside {
+	s.revoke(s.build.Workspace)
+	for _, id := range []uuid.UUID{<-s.revoked, <-s.revoked} {
+		if id != s.agent && id != s.inside {
 			t.Errorf("off the mesh: %v", id)
 		}
 	}
-	if _, err := authenticate(third); fault.CodeOf(err) != fault.Unauthenticated {
+	if _, err := s.authenticate(t, third); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("after the workspace stopped: %v", err)
 	}
-	if _, err := n.admit(t, c, ""); connect.CodeOf(err) != connect.CodePermissionDenied {
+	if _, err := s.admit(t, s.rpc, ""); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("admit after the workspace stopped: %v", err)
 	}
 	var list sdk.AgentContainers
-	if status := get(t, u, w.Token("ann"), n.agent.String()+"/containers", &list); status != 200 || list.Devcontainers[0].Status != sdk.DevcontainerStopped {
+	if status := get(t, s.url, s.Token("ann"), s.agent.String()+"/containers", &list); status != 200 || list.Devcontainers[0].Status != sdk.DevcontainerStopped {
 		t.Errorf("list: %d, %+v", status, list)
 	}
 }
@@ -223,6 +253,22 @@ func TestSubagentsAreTheParents(t *testing.T) {
 	}
 }
 
+// request answers with the status of a request about agents.
+func (n *nested) request(t *testing.T, at *url.URL, user, method, path string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, at.String()+"/api/v2/workspaceagents/"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Coder-Session-Token", n.Token(user))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
 func TestContainerRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -262,22 +308,8 @@ func TestContainerRoutes(t *testing.T) {
 		t.Errorf("running: %+v", got)
 	}
 
-	do := func(user, method, path string) int {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, u.String()+"/api/v2/workspaceagents/"+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Coder-Session-Token", w.Token(user))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		return resp.StatusCode
-	}
 	one := base + "/devcontainers/" + n.container.String()
-	if status := do("ann", "POST", one+"/recreate"); status != http.StatusConflict {
+	if status := n.request(t, u, "ann", "POST", one+"/recreate"); status != http.StatusConflict {
 		t.Errorf("recreate before the agent has started it: %d", status)
 	}
 	f.changes = make(chan *agentpb.ChangeDevcontainerRequest, 2)
@@ -289,14 +321,14 @@ func TestContainerRoutes(t *testing.T) {
 		{"ann", "POST", base + "/devcontainers/" + uuid.NewString() + "/recreate", 404},
 		{"ann", "DELETE", n.inside.String() + "/containers/devcontainers/" + n.container.String(), 404},
 	} {
-		if status := do(attack.user, attack.method, attack.path); status != attack.want {
+		if status := n.request(t, u, attack.user, attack.method, attack.path); status != attack.want {
 			t.Errorf("%s: %s %s: %d, want %d", attack.user, attack.method, attack.path, status, attack.want)
 		}
 	}
-	if status := do("ann", "POST", one+"/recreate"); status != http.StatusAccepted {
+	if status := n.request(t, u, "ann", "POST", one+"/recreate"); status != http.StatusAccepted {
 		t.Errorf("recreate: %d", status)
 	}
-	if status := do("ann", "DELETE", one); status != http.StatusNoContent {
+	if status := n.request(t, u, "ann", "DELETE", one); status != http.StatusNoContent {
 		t.Errorf("remove: %d", status)
 	}
 	for _, want := range []agentpb.ChangeDevcontainerRequest_Change{agentpb.ChangeDevcontainerRequest_CHANGE_RECREATE, agentpb.ChangeDevcontainerRequest_CHANGE_REMOVE} {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -33,17 +34,10 @@ var elsewhere = map[string]string{
 	"AgentMetadata.order":    "the provisioner sorts by it: TestMetadataIsSorted in provisionerd/terraform/result",
 }
 
-// TestEveryFieldArrives changes each field of a build's resources: users or the agent must see the difference. The provisioner's TestReference
-// checks that these fields have all attributes of the coder provider.
-func TestEveryFieldArrives(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.opts.Secrets = fakeSecrets{} // which an agent without its owner's data does not get
-	w.opts.Mesh = &fakeMesh{dial: func(context.Context, uuid.UUID, uint16) (net.Conn, error) { return nil, errors.New("no agent") }}
-	s := agents.New(w.opts)
-	sv, u, token := serve(t, s), w.Serve(s), w.Token("ann")
+// allFields returns a resource in which every field has a value.
+func allFields() *provisionerpb.Resource {
 	id := func(n byte) []byte { return bytes.Repeat([]byte{n}, 16) }
-	example := &provisionerpb.Resource{
+	return &provisionerpb.Resource{
 		Name: "vm", Type: "null_resource", Icon: "/icon/x.svg", DailyCost: 1, InstanceType: "small",
 		Metadata: []*provisionerpb.ResourceMetadata{{Key: "k", Value: "v"}},
 		Agents: []*provisionerpb.Agent{
@@ -68,59 +62,84 @@ func TestEveryFieldArrives(t *testing.T) {
 			{Id: id(7), Name: "other", Token: "other", Order: 2},
 		},
 	}
-	workspace := w.WorkspaceRow("ann", "dev")
-	shown := func(r *provisionerpb.Resource) string {
-		t.Helper()
-		w.store(w.BuildRow(workspace, sdk.TransitionStart, sdk.JobSucceeded), true, r)
-		ws, err := w.As("ann").Workspace(t.Context(), workspace)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resources := ws.LatestBuild.Resources
-		for i := range resources { // what differs between builds
-			r := &resources[i]
-			r.ID, r.JobID, r.CreatedAt = uuid.Nil, uuid.Nil, time.Time{}
-			for j := range r.Agents {
-				a := &r.Agents[j]
-				a.ResourceID, a.CreatedAt, a.UpdatedAt = uuid.Nil, time.Time{}, time.Time{}
-				slices.SortFunc(a.LogSources, func(x, y sdk.AgentLogSource) int { return strings.Compare(x.DisplayName, y.DisplayName) })
-				for k := range a.LogSources {
-					a.LogSources[k].CreatedAt = time.Time{}
-				}
+}
+
+// showing is a server that shows a workspace to its owner and to its agent.
+type showing struct {
+	*world
+	rpc       *server
+	url       *url.URL
+	workspace uuid.UUID
+}
+
+// of builds the workspace with a resource, and returns all that its owner and the agent see of it.
+func (s *showing) of(t *testing.T, r *provisionerpb.Resource) string {
+	t.Helper()
+	s.store(s.BuildRow(s.workspace, sdk.TransitionStart, sdk.JobSucceeded), true, r)
+	ws, err := s.As("ann").Workspace(t.Context(), s.workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources := ws.LatestBuild.Resources
+	equalBuilds(resources)
+	agent := uuid.UUID(r.GetAgents()[0].GetId())
+	var metadata struct {
+		Data []struct {
+			Description sdk.AgentMetadataDescription `json:"description"`
+		} `json:"data"`
+	}
+	ws2 := dialWS(t, s.url, s.Token("ann"), agent.String()+"/watch-metadata-ws")
+	defer ws2.CloseNow()
+	if err := ws2.ReadJSON(t.Context(), &metadata); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal([]any{resources, metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := s.rpc.client(agent).Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest.Msg.Incarnation = 0
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(manifest.Msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text) + string(wire)
+}
+
+// equalBuilds takes from resources what differs between two builds of the same.
+func equalBuilds(resources []sdk.WorkspaceResource) {
+	for i := range resources {
+		r := &resources[i]
+		r.ID, r.JobID, r.CreatedAt = uuid.Nil, uuid.Nil, time.Time{}
+		for j := range r.Agents {
+			a := &r.Agents[j]
+			a.ResourceID, a.CreatedAt, a.UpdatedAt = uuid.Nil, time.Time{}, time.Time{}
+			slices.SortFunc(a.LogSources, func(x, y sdk.AgentLogSource) int { return strings.Compare(x.DisplayName, y.DisplayName) })
+			for k := range a.LogSources {
+				a.LogSources[k].CreatedAt = time.Time{}
 			}
 		}
-		agent := uuid.UUID(r.GetAgents()[0].GetId())
-		var metadata struct {
-			Data []struct {
-				Description sdk.AgentMetadataDescription `json:"description"`
-			} `json:"data"`
-		}
-		ws2 := dialWS(t, u, token, agent.String()+"/watch-metadata-ws")
-		defer ws2.CloseNow()
-		if err := ws2.ReadJSON(t.Context(), &metadata); err != nil {
-			t.Fatal(err)
-		}
-		text, err := json.Marshal([]any{resources, metadata})
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifest, err := sv.client(agent).Manifest(t.Context(), connect.NewRequest(&agentpb.ManifestRequest{}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifest.Msg.Incarnation = 0
-		wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(manifest.Msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text) + string(wire)
 	}
-	before := shown(example)
+}
+
+// TestEveryFieldArrives changes each field of a build's resources: users or the agent must see the difference. The provisioner's TestReference
+// checks that these fields have all attributes of the coder provider.
+func TestEveryFieldArrives(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.opts.Secrets = fakeSecrets{} // which an agent without its owner's data does not get
+	w.opts.Mesh = &fakeMesh{dial: func(context.Context, uuid.UUID, uint16) (net.Conn, error) { return nil, errors.New("no agent") }}
+	s := agents.New(w.opts)
+	shown, example := &showing{w, serve(t, s), w.Serve(s), w.WorkspaceRow("ann", "dev")}, allFields()
+	before := shown.of(t, example)
 	others := map[string]string{"App.share": "public", "App.open_in": "tab", "Agent.startup_script_behavior": "non-blocking"}
 	tried := map[string]bool{}
 	for field, altered := range coderdtest.Altered(example, others) {
 		tried[field] = true
-		if reason, arrives := elsewhere[field], shown(altered) != before; arrives == (reason != "") {
+		if reason, arrives := elsewhere[field], shown.of(t, altered) != before; arrives == (reason != "") {
 			t.Errorf("%s: shown %t, and in elsewhere: %q", field, arrives, reason)
 		}
 	}

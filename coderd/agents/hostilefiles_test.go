@@ -67,41 +67,60 @@ const (
 	sftpStatus, sftpHandle, sftpData, sftpNames, sftpAttrs                          = 101, 102, 103, 104, 105
 )
 
+// folderOf answers as an agent with one folder, whose entries it returns for each question.
+func folderOf(entries func(id uint32) []byte) func(kind byte, id uint32, body []byte) func() []byte {
+	return func(kind byte, id uint32, _ []byte) func() []byte {
+		switch kind {
+		case sftpRealpath:
+			return once(packet(sftpNames, id, 1, "/home", "", 0))
+		case sftpOpendir:
+			return once(packet(sftpHandle, id, "h"))
+		case sftpReaddir:
+			return once(entries(id))
+		}
+		return once(packet(sftpStatus, id, 0, "", ""))
+	}
+}
+
+// names returns n entries of one name, as an answer for folderOf.
+func names(name string, n int) func(id uint32) []byte {
+	return func(id uint32) []byte {
+		fields := []any{id, n}
+		for range n {
+			fields = append(fields, name, "", 0)
+		}
+		return packet(sftpNames, fields...)
+	}
+}
+
+// fileOf answers as an agent with one file without end, which it says has a size.
+func fileOf(size uint64) func(kind byte, id uint32, body []byte) func() []byte {
+	return func(kind byte, id uint32, _ []byte) func() []byte {
+		switch kind {
+		case sftpStat, sftpLstat:
+			return once(packet(sftpAttrs, id, 1|4, size, 0o100644))
+		case sftpOpen:
+			return once(packet(sftpHandle, id, "h"))
+		case sftpRead:
+			return once(packet(sftpData, id, strings.Repeat("d", 32<<10)))
+		}
+		return once(packet(sftpStatus, id, 0, "", ""))
+	}
+}
+
 // TestHostileAgents checks that an agent cannot exhaust the server: each answers every request, and never ends.
 func TestHostileAgents(t *testing.T) {
 	t.Parallel()
-	folder := func(entries func(id uint32) []byte) func(kind byte, id uint32, body []byte) func() []byte {
-		return func(kind byte, id uint32, _ []byte) func() []byte {
-			switch kind {
-			case sftpRealpath:
-				return once(packet(sftpNames, id, 1, "/home", "", 0))
-			case sftpOpendir:
-				return once(packet(sftpHandle, id, "h"))
-			case sftpReaddir:
-				return once(entries(id))
-			}
-			return once(packet(sftpStatus, id, 0, "", ""))
-		}
-	}
-	many := func(name string, n int) func(id uint32) []byte {
-		return func(id uint32) []byte {
-			fields := []any{id, n}
-			for range n {
-				fields = append(fields, name, "", 0)
-			}
-			return packet(sftpNames, fields...)
-		}
-	}
 	t.Run("a folder without end", func(t *testing.T) {
 		t.Parallel()
-		w := filesAt(t, hostile(t, folder(many("x", 1000))))
+		w := filesAt(t, hostile(t, folderOf(names("x", 1000))))
 		if got := w.list(); !got.Cut || len(got.Files) != 10_000 {
 			t.Errorf("%d entries, cut %t", len(got.Files), got.Cut)
 		}
 	})
 	t.Run("huge names without end", func(t *testing.T) {
 		t.Parallel()
-		w := filesAt(t, hostile(t, folder(many(strings.Repeat("n", 200<<10), 1))))
+		w := filesAt(t, hostile(t, folderOf(names(strings.Repeat("n", 200<<10), 1))))
 		if got := w.list(); !got.Cut || len(got.Files) != 0 {
 			t.Errorf("%d entries, cut %t", len(got.Files), got.Cut)
 		}
@@ -125,29 +144,16 @@ func TestHostileAgents(t *testing.T) {
 			}
 		}
 	})
-	file := func(size uint64) func(kind byte, id uint32, body []byte) func() []byte {
-		return func(kind byte, id uint32, _ []byte) func() []byte {
-			switch kind {
-			case sftpStat, sftpLstat:
-				return once(packet(sftpAttrs, id, 1|4, size, 0o100644))
-			case sftpOpen:
-				return once(packet(sftpHandle, id, "h"))
-			case sftpRead:
-				return once(packet(sftpData, id, strings.Repeat("d", 32<<10)))
-			}
-			return once(packet(sftpStatus, id, 0, "", ""))
-		}
-	}
 	t.Run("a file longer than it says", func(t *testing.T) {
 		t.Parallel()
-		w := filesAt(t, hostile(t, file(100_000)))
+		w := filesAt(t, hostile(t, fileOf(100_000)))
 		if got := w.status(http.StatusOK, http.MethodGet, "content", nil, "path", "f"); got != strings.Repeat("d", 100_000) {
 			t.Errorf("got %d bytes, want 100000", len(got))
 		}
 	})
 	t.Run("a file without end", func(t *testing.T) {
 		t.Parallel()
-		w := filesAt(t, hostile(t, file(0)))
+		w := filesAt(t, hostile(t, fileOf(0)))
 		resp, err := w.send("ann", http.MethodGet, "content", nil, "path", "f")
 		if err != nil {
 			t.Fatal(err)
@@ -159,7 +165,7 @@ func TestHostileAgents(t *testing.T) {
 	})
 	t.Run("a size that is none", func(t *testing.T) {
 		t.Parallel()
-		w := filesAt(t, hostile(t, file(1<<63)))
+		w := filesAt(t, hostile(t, fileOf(1<<63)))
 		w.status(http.StatusConflict, http.MethodGet, "content", nil, "path", "f")
 	})
 	t.Run("a long reason", func(t *testing.T) {

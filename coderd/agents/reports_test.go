@@ -96,6 +96,10 @@ func TestEmptyLinesAreBounded(t *testing.T) {
 	}
 }
 
+func logLine(seq uint64, output string) *agentpb.LogLine {
+	return &agentpb.LogLine{Seq: seq, At: timestamppb.Now(), Level: agentpb.LogLevel_LOG_LEVEL_WARN, Output: output}
+}
+
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	w, _, id := running(t)
@@ -112,16 +116,13 @@ func TestLogs(t *testing.T) {
 		}
 		return resp.Msg, nil
 	}
-	line := func(seq uint64, output string) *agentpb.LogLine {
-		return &agentpb.LogLine{Seq: seq, At: timestamppb.Now(), Level: agentpb.LogLevel_LOG_LEVEL_WARN, Output: output}
-	}
 	for range 2 { // the same batch again, as after a lost answer
-		got, err := send(source, line(1, "one"), line(2, "two\x00"))
+		got, err := send(source, logLine(1, "one"), logLine(2, "two\x00"))
 		if err != nil || got.GetStoredSeq() != 2 || got.GetLimitExceeded() {
 			t.Fatalf("got %v, %v, want 2 lines stored", got, err)
 		}
 	}
-	if got, err := send(source, line(2, "two"), line(3, "three")); err != nil || got.GetStoredSeq() != 3 {
+	if got, err := send(source, logLine(2, "two"), logLine(3, "three")); err != nil || got.GetStoredSeq() != 3 {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	var outputs []string
@@ -142,7 +143,7 @@ func TestLogs(t *testing.T) {
 		var batch []*agentpb.LogLine
 		for range 64 {
 			seq++
-			batch = append(batch, line(seq, fmt.Sprintf("%06d %s", seq, strings.Repeat("ü", 500))))
+			batch = append(batch, logLine(seq, fmt.Sprintf("%06d %s", seq, strings.Repeat("ü", 500))))
 		}
 		got, err := send(source, batch...)
 		if err != nil || got.GetStoredSeq() != seq {
@@ -155,9 +156,28 @@ func TestLogs(t *testing.T) {
 	if rows, err = w.DB.ListAgentLogsBefore(t.Context(), dbsqlc.ListAgentLogsBeforeParams{AgentID: id, Before: 1 << 62, PageLimit: 10000}); err != nil {
 		t.Fatal(err)
 	}
+	wantCut(t, rows[3:], 4, seq)
+	if a := w.agent(id); !a.LogsOverflowed || a.LogsLength > agents.MaxLogs*5/4 || a.LogsLength < agents.MaxLogs*3/4 {
+		t.Errorf("agent: overflowed %t with %d bytes", a.LogsOverflowed, a.LogsLength)
+	}
+
+	foreign := uuid.New()
+	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
+	sources, err := w.DB.ListLogSourcesOfAgents(t.Context(), []uuid.UUID{foreign})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := send(sources[0].ID[:], logLine(1, "hi")); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("another agent's log: %v, want permission denied", err)
+	}
+}
+
+// wantCut checks that the rows are the lines from first to last, each with its number, except for one gap that says how many lines it stands for.
+func wantCut(t *testing.T, rows []dbsqlc.WorkspaceAgentLog, first, last uint64) {
+	t.Helper()
 	var size, missing, gaps int
-	next := uint64(4)
-	for _, r := range rows[3:] {
+	next := first
+	for _, r := range rows {
 		size += len(r.Output) + agents.LineOverhead
 		if n, err := fmt.Sscanf(r.Output, "[%d lines are left out here", &missing); n == 1 && err == nil {
 			gaps++
@@ -169,21 +189,8 @@ func TestLogs(t *testing.T) {
 		}
 		next++
 	}
-	if gaps != 1 || next != seq+1 || size > agents.MaxLogs*5/4 || size < agents.MaxLogs*3/4 {
-		t.Errorf("%d gaps, %d lines in all, %d bytes kept; want one gap, %d lines", gaps, next-1, size, seq)
-	}
-	if a := w.agent(id); !a.LogsOverflowed || a.LogsLength > agents.MaxLogs*5/4 || a.LogsLength < agents.MaxLogs*3/4 {
-		t.Errorf("agent: overflowed %t with %d bytes", a.LogsOverflowed, a.LogsLength)
-	}
-
-	foreign := uuid.New()
-	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(foreign))
-	sources, err := w.DB.ListLogSourcesOfAgents(t.Context(), []uuid.UUID{foreign})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := send(sources[0].ID[:], line(1, "hi")); connect.CodeOf(err) != connect.CodePermissionDenied {
-		t.Errorf("another agent's log: %v, want permission denied", err)
+	if gaps != 1 || next != last+1 || size > agents.MaxLogs*5/4 || size < agents.MaxLogs*3/4 {
+		t.Errorf("%d gaps, %d lines in all, %d bytes kept; want one gap, %d lines", gaps, next-1, size, last)
 	}
 }
 

@@ -19,6 +19,33 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
+// connection returns an open connection that a peer began a minute ago.
+func connection(peer netip.Addr, kind agentpb.Connection_Kind) *agentpb.Connection {
+	id, addr := uuid.New(), peer.As16()
+	return &agentpb.Connection{Id: id[:], Kind: kind, PeerAddress: addr[:], ConnectedAt: timestamppb.New(time.Now().Add(-time.Minute)), Way: agentpb.Path_WAY_RELAY}
+}
+
+// reportConnections reports as an agent: first, that its process is new.
+func reportConnections(t *testing.T, c agentpbconnect.AgentServiceClient, first bool, all ...*agentpb.Connection) error {
+	t.Helper()
+	_, err := c.Connections(t.Context(), connect.NewRequest(&agentpb.ConnectionsRequest{First: first, Connections: all}))
+	return err
+}
+
+// connections returns the rows of the log that a query finds.
+func (w *world) connections(t *testing.T, q string) map[uuid.UUID]sdk.ConnectionLog {
+	t.Helper()
+	got, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: q})
+	if err != nil || got.Count != len(got.ConnectionLogs) {
+		t.Fatalf("%s: %+v, %v", q, got, err)
+	}
+	byID := map[uuid.UUID]sdk.ConnectionLog{}
+	for _, row := range got.ConnectionLogs {
+		byID[row.ID] = row
+	}
+	return byID
+}
+
 func TestConnectionLog(t *testing.T) {
 	t.Parallel()
 	w, b, id := running(t)
@@ -35,35 +62,15 @@ func TestConnectionLog(t *testing.T) {
 	}
 	sv := serve(t, agents.New(w.opts))
 	c := sv.client(id)
-	connection := func(peer netip.Addr, kind agentpb.Connection_Kind) *agentpb.Connection {
-		id, addr := uuid.New(), peer.As16()
-		return &agentpb.Connection{Id: id[:], Kind: kind, PeerAddress: addr[:], ConnectedAt: timestamppb.New(time.Now().Add(-time.Minute)), Way: agentpb.Path_WAY_RELAY}
-	}
-	report := func(c agentpbconnect.AgentServiceClient, first bool, all ...*agentpb.Connection) error {
-		_, err := c.Connections(t.Context(), connect.NewRequest(&agentpb.ConnectionsRequest{First: first, Connections: all}))
-		return err
-	}
-	list := func(q string) map[uuid.UUID]sdk.ConnectionLog {
-		t.Helper()
-		got, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: q})
-		if err != nil || got.Count != len(got.ConnectionLogs) {
-			t.Fatalf("%s: %+v, %v", q, got, err)
-		}
-		byID := map[uuid.UUID]sdk.ConnectionLog{}
-		for _, row := range got.ConnectionLogs {
-			byID[row.ID] = row
-		}
-		return byID
-	}
 
 	session, port, foreign := connection(client, agentpb.Connection_KIND_SSH), connection(stranger, agentpb.Connection_KIND_PORT_FORWARDING), connection(server, agentpb.Connection_KIND_PORT_FORWARDING)
 	port.Port, port.Way, port.Endpoint = 8080, agentpb.Path_WAY_DIRECT, "198.51.100.4:4242"
 	for range 2 { // the answer to the first report was lost
-		if err := report(c, true, session, port, foreign); err != nil {
+		if err := reportConnections(t, c, true, session, port, foreign); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rows := list("")
+	rows := w.connections(t, "")
 	if len(rows) != 2 {
 		t.Fatalf("rows: %+v", rows)
 	}
@@ -79,14 +86,14 @@ func TestConnectionLog(t *testing.T) {
 	// It turns out to be an editor's, and ends. Later reports of it change nothing.
 	session.Kind, session.Reason, session.BytesIn, session.BytesOut = agentpb.Connection_KIND_VSCODE, "closed by the client", 12, 345
 	session.DisconnectedAt = timestamppb.Now()
-	if err := report(c, false, session); err != nil {
+	if err := reportConnections(t, c, false, session); err != nil {
 		t.Fatal(err)
 	}
 	session.Reason, session.DisconnectedAt = "", nil
-	if err := report(c, false, session); err != nil {
+	if err := reportConnections(t, c, false, session); err != nil {
 		t.Fatal(err)
 	}
-	if got := list("status:completed")[uuid.UUID(session.GetId())]; got.Type != "vscode" || got.DisconnectReason != "closed by the client" || got.BytesOut != 345 {
+	if got := w.connections(t, "status:completed")[uuid.UUID(session.GetId())]; got.Type != "vscode" || got.DisconnectReason != "closed by the client" || got.BytesOut != 345 {
 		t.Errorf("ended: %+v", got)
 	}
 
@@ -95,37 +102,43 @@ func TestConnectionLog(t *testing.T) {
 	w.store(w.BuildRow(w.WorkspaceRow("bob", "dev"), sdk.TransitionStart, sdk.JobSucceeded), true, resource(other))
 	stolen := connection(client, agentpb.Connection_KIND_SSH)
 	stolen.Id, stolen.DisconnectedAt, stolen.Reason = port.GetId(), timestamppb.Now(), "stolen"
-	if err := report(sv.client(other), true, stolen); err != nil {
+	if err := reportConnections(t, sv.client(other), true, stolen); err != nil {
 		t.Fatal(err)
 	}
-	if got := list("status:ongoing"); len(got) != 1 || got[uuid.UUID(port.GetId())].WorkspaceID != ws {
+	if got := w.connections(t, "status:ongoing"); len(got) != 1 || got[uuid.UUID(port.GetId())].WorkspaceID != ws {
 		t.Errorf("after another agent's report: %+v", got)
 	}
-	if err := report(sv.client(uuid.Nil), true); connect.CodeOf(err) != connect.CodePermissionDenied {
+	if err := reportConnections(t, sv.client(uuid.Nil), true); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("no agent: %v", err)
 	}
-	for name, bad := range map[string]*agentpb.Connection{
-		"no id":   {Kind: agentpb.Connection_KIND_SSH, PeerAddress: session.GetPeerAddress(), ConnectedAt: timestamppb.Now()},
-		"no kind": {Id: session.GetId(), PeerAddress: session.GetPeerAddress(), ConnectedAt: timestamppb.Now()},
-		"no peer": {Id: session.GetId(), Kind: agentpb.Connection_KIND_SSH, ConnectedAt: timestamppb.Now()},
-		"no time": {Id: session.GetId(), Kind: agentpb.Connection_KIND_SSH, PeerAddress: session.GetPeerAddress()},
-	} {
-		if err := report(c, false, bad); connect.CodeOf(err) != connect.CodeInvalidArgument {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	refusesConnections(t, c, session)
 
 	// A new process of the agent knows nothing of the old one's connections.
 	next := connection(client, agentpb.Connection_KIND_SSH)
-	if err := report(c, true, next); err != nil {
+	if err := reportConnections(t, c, true, next); err != nil {
 		t.Fatal(err)
 	}
-	if got := list("")[uuid.UUID(port.GetId())]; got.DisconnectTime == nil || got.DisconnectReason != "the agent restarted" {
+	if got := w.connections(t, "")[uuid.UUID(port.GetId())]; got.DisconnectTime == nil || got.DisconnectReason != "the agent restarted" {
 		t.Errorf("after a restart: %+v", got)
 	}
 	w.revoke(ws)
-	if got := list("username:ann type:ssh")[uuid.UUID(next.GetId())]; got.DisconnectReason != "the workspace stopped" {
+	if got := w.connections(t, "username:ann type:ssh")[uuid.UUID(next.GetId())]; got.DisconnectReason != "the workspace stopped" {
 		t.Errorf("after a stop: %+v", got)
+	}
+}
+
+// refusesConnections checks that connections which lack a field of a whole one are refused.
+func refusesConnections(t *testing.T, c agentpbconnect.AgentServiceClient, whole *agentpb.Connection) {
+	t.Helper()
+	for name, bad := range map[string]*agentpb.Connection{
+		"no id":   {Kind: agentpb.Connection_KIND_SSH, PeerAddress: whole.GetPeerAddress(), ConnectedAt: timestamppb.Now()},
+		"no kind": {Id: whole.GetId(), PeerAddress: whole.GetPeerAddress(), ConnectedAt: timestamppb.Now()},
+		"no peer": {Id: whole.GetId(), Kind: agentpb.Connection_KIND_SSH, ConnectedAt: timestamppb.Now()},
+		"no time": {Id: whole.GetId(), Kind: agentpb.Connection_KIND_SSH, PeerAddress: whole.GetPeerAddress()},
+	} {
+		if err := reportConnections(t, c, false, bad); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

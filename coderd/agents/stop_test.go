@@ -203,14 +203,8 @@ func TestOfflineAtTheStop(t *testing.T) {
 			t.Parallel()
 			w, b, id := running(t)
 			svc := agents.New(w.opts)
-			own := secret.Token("token-" + id.String())
-			expect := func(what string, token secret.Token, want fault.Code) {
-				t.Helper()
-				if a, err := svc.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != want || want == "" && a.ID != id {
-					t.Errorf("%s: got %v, %v, want %q", what, a, err, want)
-				}
-			}
-			expect("while the workspace runs", own.Offline(), fault.Unauthenticated)
+			own, m := secret.Token("token-"+id.String()), &machine{w, svc, b, id}
+			m.expect(t, "while the workspace runs", own.Offline(), fault.Unauthenticated)
 			for sql := range strings.SplitSeq(tt.before, ";") {
 				if sql != "" {
 					w.Exec(sql, id)
@@ -227,7 +221,7 @@ func TestOfflineAtTheStop(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			expect("while the stop runs", own.Offline(), fault.Unauthenticated)
+			m.expect(t, "while the stop runs", own.Offline(), fault.Unauthenticated)
 			w.revoke(b.Workspace)
 			w.SetJobRow(stop.Job, sdk.JobSucceeded)
 			if tt.deleted {
@@ -236,37 +230,57 @@ func TestOfflineAtTheStop(t *testing.T) {
 			if tt.after != "" {
 				w.Exec(tt.after, b.Workspace)
 			}
-			expect("its own token", own, fault.Unauthenticated)
+			m.expect(t, "its own token", own, fault.Unauthenticated)
 			if admitted, err := svc.Admitted(t.Context(), id); err != nil || slices.Contains(admitted, id) {
 				t.Errorf("stopped: admitted %v, %v", admitted, err)
 			}
 			waits := map[bool]fault.Code{true: fault.Unavailable, false: fault.Unauthenticated}[tt.kept]
-			expect("while the workspace is stopped", own.Offline(), waits)
-			if !tt.kept {
-				return
+			m.expect(t, "while the workspace is stopped", own.Offline(), waits)
+			if tt.kept {
+				m.returns(t, own)
 			}
-
-			// The next start admits it, with a new token for machines that the start makes.
-			again := w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
-			expect("before the start has the agent", own.Offline(), fault.Unauthenticated)
-			next := secret.Token("another-" + id.String())
-			res := resource(id)
-			res.Agents[0].Token = next.Reveal()
-			w.store(again, true, res)
-			expect("after the start", own.Offline(), "")
-			expect("its own token after the start", own, fault.Unauthenticated)
-
-			// It returns again with the same token if it is offline at the next stop, too, and not once another machine has come with the build's.
-			stop = w.BuildRow(b.Workspace, sdk.TransitionStop, sdk.JobSucceeded)
-			w.revoke(b.Workspace)
-			expect("after another stop", own.Offline(), fault.Unavailable)
-			expect("that of a machine that never came", next.Offline(), fault.Unauthenticated)
-			again = w.BuildRow(b.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
-			w.store(again, true, res)
-			expect("the build's machine", next, "")
-			expect("the former machine", own.Offline(), fault.Unauthenticated)
 		})
 	}
+}
+
+// machine is a workspace's machine, whose agent was offline at the stop.
+type machine struct {
+	*world
+	svc   *agents.Service
+	build coderdtest.Build
+	id    uuid.UUID
+}
+
+// expect checks what a token is worth: "" means that it is the agent's.
+func (m *machine) expect(t *testing.T, what string, token secret.Token, want fault.Code) {
+	t.Helper()
+	if a, err := m.svc.AuthenticateAgent(t.Context(), token); fault.CodeOf(err) != want || want == "" && a.ID != m.id {
+		t.Errorf("%s: got %v, %v, want %q", what, a, err, want)
+	}
+}
+
+// returns starts the workspace twice. The agent whose own token is given returns both times, until another machine comes.
+func (m *machine) returns(t *testing.T, own secret.Token) {
+	t.Helper()
+	// The next start admits it, with a new token for machines that the start makes.
+	again := m.BuildRow(m.build.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
+	m.expect(t, "before the start has the agent", own.Offline(), fault.Unauthenticated)
+	next := secret.Token("another-" + m.id.String())
+	res := resource(m.id)
+	res.Agents[0].Token = next.Reveal()
+	m.store(again, true, res)
+	m.expect(t, "after the start", own.Offline(), "")
+	m.expect(t, "its own token after the start", own, fault.Unauthenticated)
+
+	// It returns again with the same token if it is offline at the next stop, too, and not once another machine has come with the build's.
+	m.BuildRow(m.build.Workspace, sdk.TransitionStop, sdk.JobSucceeded)
+	m.revoke(m.build.Workspace)
+	m.expect(t, "after another stop", own.Offline(), fault.Unavailable)
+	m.expect(t, "that of a machine that never came", next.Offline(), fault.Unauthenticated)
+	again = m.BuildRow(m.build.Workspace, sdk.TransitionStart, sdk.JobSucceeded)
+	m.store(again, true, res)
+	m.expect(t, "the build's machine", next, "")
+	m.expect(t, "the former machine", own.Offline(), fault.Unauthenticated)
 }
 
 const unshare = `UPDATE workspaces SET sharing = '{"x": "use"}' WHERE id = (SELECT workspace_id FROM workspace_agents WHERE id = $1);` +
