@@ -2,7 +2,6 @@ package sshgateway_test
 
 import (
 	"crypto/ed25519"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -19,22 +18,8 @@ import (
 	"github.com/codermesh/codermesh/v2/region"
 )
 
-// proxy is a client with the token of a new region proxy, which asks what it likes.
-func (w *world) proxy(t *testing.T, name string) *sdk.Client {
-	t.Helper()
-	made, err := w.As("olga").CreateWorkspaceProxy(t.Context(), sdk.CreateWorkspaceProxyRequest{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.asProxy(made.Token)
-}
-
-func (w *world) asProxy(token string) *sdk.Client {
-	return sdk.New(w.URL, "", sdk.Options{Header: http.Header{sdk.ProxyTokenHeader: {token}}})
-}
-
 // shows asks as a proxy whether a key may sign in, of which it says that a client has proven to have it.
-func shows(t *testing.T, proxy *sdk.Client, key ssh.PublicKey) (uuid.UUID, error) {
+func shows(t *testing.T, proxy coderdtest.Region, key ssh.PublicKey) (uuid.UUID, error) {
 	t.Helper()
 	var resp region.SSHKeyResponse
 	err := proxy.PostAsProxy(t.Context(), "ssh-keys", region.SSHKeyRequest{Key: key.Marshal(), Proven: true}, &resp)
@@ -47,7 +32,7 @@ type visit struct {
 	last region.VisitResponse
 }
 
-func (v visit) ask(t *testing.T, proxy *sdk.Client, asked region.SSH) (resp region.VisitResponse, err error) {
+func (v visit) ask(t *testing.T, proxy coderdtest.Region, asked region.SSH) (resp region.VisitResponse, err error) {
 	t.Helper()
 	req := region.VisitRequest{SSH: &asked, Node: v.node, Visit: v.last.Visit}
 	return resp, proxy.PostAsProxy(t.Context(), "ssh-visits", req, &resp)
@@ -61,142 +46,166 @@ func (w *world) allow(t *testing.T, user string, key uuid.UUID, regions ...strin
 	}
 }
 
+// regional is a world with two regions, and users with a key each.
+type regional struct {
+	*world
+	eu, us     coderdtest.Region
+	anns, bobs ssh.Signer
+	ann, bob   sdk.UserSSHKey
+	begin      region.SSH // Ann's question for a visit to dev
+	first      visit      // Ann's, once she has it
+}
+
 // TestKeysAtRegions: a region is believed about the keys that their users have allowed there, and gets for them what the users may reach. Nothing else
 // that a region says gets it a name, a visa or a renewal.
 func TestKeysAtRegions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	eu, us := w.proxy(t, "eu"), w.proxy(t, "us")
-	anns, bobs := newKey(t), newKey(t)
-	made, bob := w.register(t, "ann", anns, "laptop"), w.register(t, "bob", bobs, "laptop")
-	refused := func(what string, err error, want fault.Code) {
-		t.Helper()
-		if fault.CodeOf(err) != want {
-			t.Errorf("%s: %v, want %v", what, err, want)
-		}
-	}
-	known := func(key ssh.PublicKey) error {
-		return eu.PostAsProxy(t.Context(), "ssh-keys", region.SSHKeyRequest{Key: key.Marshal()}, &region.SSHKeyResponse{})
-	}
-	if err := known(anns.PublicKey()); err != nil {
-		t.Errorf("a registered key, so that its client can be told what to do: %v", err)
-	}
-	refused("a key that is offered, and not registered", known(newKey(t).PublicKey()), fault.Unauthenticated)
-	_, err := shows(t, eu, anns.PublicKey())
-	refused("a key that was not allowed here", err, fault.Forbidden)
-	if f := fault.As(err); f == nil || !strings.Contains(f.Detail, "coder ssh-key regions KEY eu") {
-		t.Errorf("Ann is told %+v", err)
-	}
-	begin := region.SSH{Key: anns.PublicKey().Marshal(), KeyID: made.ID, Name: "dev", Port: meshport.Session}
-	first := visit{node: uuid.New()}
-	_, err = first.ask(t, eu, begin)
-	refused("a visit with it", err, fault.Forbidden)
-
-	w.allow(t, "ann", made.ID, "eu")
-	w.allow(t, "bob", bob.ID, "EU")
-	if id, err := shows(t, eu, anns.PublicKey()); err != nil || id != made.ID {
-		t.Fatalf("an allowed key: %s, %v", id, err)
-	}
-	_, err = shows(t, us, anns.PublicKey())
-	refused("a key of another region", err, fault.Forbidden)
-	_, err = shows(t, w.asProxy("cmwp_"+strings.Repeat("x", 43)), anns.PublicKey())
-	refused("no region", err, fault.Unauthenticated)
-	_, err = shows(t, eu, certified(t, w.As("ann")).PublicKey())
-	refused("a certificate", err, fault.Unauthenticated)
-
-	if first.last, err = first.ask(t, eu, begin); err != nil || first.last.Visa == "" || first.last.Visit == "" {
-		t.Fatalf("a visit: %+v, %v", first.last, err)
-	}
-	agent := first.last.Agent
-	got, err := visa.Open(coderdtest.Token(agent).Hash(), first.last.Visa, time.Now())
-	want := visa.Visa{Visit: first.last.ID, Agent: agent, Node: first.node, User: w.User("ann"), Service: meshport.Session, Expires: got.Expires}
-	if err != nil || got != want || time.Until(time.Unix(got.Expires, 0)) > visa.Lifetime {
-		t.Errorf("the visa is %+v, %v, want %+v", got, err, want)
-	}
-	for name, change := range map[string]func(*region.SSH){
-		"another user's workspace": func(s *region.SSH) { s.Key, s.KeyID, s.Name = bobs.PublicKey().Marshal(), bob.ID, "ann/dev" },
-		"no workspace":             func(s *region.SSH) { s.Key, s.KeyID, s.Name = bobs.PublicKey().Marshal(), bob.ID, "ann/nothing" },
-		"one's own that is none":   func(s *region.SSH) { s.Name = "nothing" },
-	} {
-		asked := begin
-		change(&asked)
-		_, err := visit{node: uuid.New()}.ask(t, eu, asked)
-		refused(name, err, fault.NotFound)
-		if f := fault.As(err); f != nil && strings.Contains(f.Message+f.Detail, "dev") {
-			t.Errorf("%s: told %+v", name, f)
-		}
-	}
-	for name, x := range map[string]struct {
-		change func(*region.SSH)
-		want   fault.Code
-	}{
-		"another port":        {func(s *region.SSH) { s.Port = meshport.AgentRPC }, fault.Invalid},
-		"no port":             {func(s *region.SSH) { s.Port = 0 }, fault.Invalid},
-		"the id of no key":    {func(s *region.SSH) { s.KeyID = uuid.New() }, fault.Unauthenticated},
-		"another user's id":   {func(s *region.SSH) { s.KeyID = bob.ID }, fault.Unauthenticated},
-		"a key that is none":  {func(s *region.SSH) { s.Key = []byte("key") }, fault.Unauthenticated},
-		"an unregistered key": {func(s *region.SSH) { s.Key = newKey(t).PublicKey().Marshal() }, fault.Unauthenticated},
-	} {
-		asked := begin
-		x.change(&asked)
-		_, err := visit{node: uuid.New()}.ask(t, eu, asked)
-		refused(name, err, x.want)
-	}
-	_, err = visit{}.ask(t, eu, begin)
-	refused("no node", err, fault.Invalid)
-
-	renewal := region.SSH{Key: begin.Key, KeyID: begin.KeyID}
-	if again, err := first.ask(t, eu, renewal); err != nil || again.ID != first.last.ID || again.Agent != agent || again.Visa == "" {
-		t.Errorf("a renewal: %+v, %v", again, err)
-	}
-	_, err = first.ask(t, us, renewal)
-	refused("another region renews a visit", err, fault.Forbidden)
-	_, err = visit{uuid.New(), first.last}.ask(t, eu, renewal)
-	refused("another node renews a visit", err, fault.Forbidden)
-	_, err = first.ask(t, eu, region.SSH{Key: bobs.PublicKey().Marshal(), KeyID: bob.ID})
-	refused("another key renews a visit", err, fault.Forbidden)
-	forged := first
-	forged.last.Visit = first.last.Visit[:len(first.last.Visit)-4] + "AAAA"
-	_, err = forged.ask(t, eu, renewal)
-	refused("a forged renewal", err, fault.Forbidden)
-
+	r := &regional{world: w, eu: w.Region(t, "eu"), us: w.Region(t, "us"), anns: newKey(t), bobs: newKey(t), first: visit{node: uuid.New()}}
+	r.ann, r.bob = w.register(t, "ann", r.anns, "laptop"), w.register(t, "bob", r.bobs, "laptop")
+	r.begin = region.SSH{Key: r.anns.PublicKey().Marshal(), KeyID: r.ann.ID, Name: "dev", Port: meshport.Session}
+	r.allowKeys(t)
+	r.takeVisit(t)
+	r.refuseVisits(t)
+	renewal := region.SSH{Key: r.begin.Key, KeyID: r.begin.KeyID}
+	r.renewVisit(t, renewal)
 	testwait.Until(t, "the visit is in the log", func() error {
 		log, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: "type:ssh", Limit: 10})
 		if err != nil {
 			return err
 		}
 		return testwait.Unless(len(log.ConnectionLogs) == 1 && log.ConnectionLogs[0].Region == "eu" && log.ConnectionLogs[0].Username == "ann" &&
-			log.ConnectionLogs[0].ID == first.last.ID, "it has %+v", log.ConnectionLogs)
+			log.ConnectionLogs[0].ID == r.first.last.ID, "it has %+v", log.ConnectionLogs)
 	})
+	r.revokeKeys(t, renewal)
+}
 
-	w.allow(t, "ann", made.ID)
-	_, err = first.ask(t, eu, renewal)
-	refused("a renewal with a key that is allowed no more", err, fault.Forbidden)
-	w.allow(t, "ann", made.ID, "eu", "us")
-	w.Exec("UPDATE user_ssh_keys SET expires_at = now() WHERE id = $1", made.ID)
-	_, err = first.ask(t, eu, renewal)
-	refused("a renewal with a key that has expired", err, fault.Unauthenticated)
-	if err := w.As("ann").DeleteUserSSHKey(t.Context(), sdk.Me, made.ID); err != nil {
+// allowKeys asks about keys before and after their users have allowed them at eu.
+func (r *regional) allowKeys(t *testing.T) {
+	t.Helper()
+	known := func(key ssh.PublicKey) error {
+		return r.eu.PostAsProxy(t.Context(), "ssh-keys", region.SSHKeyRequest{Key: key.Marshal()}, &region.SSHKeyResponse{})
+	}
+	if err := known(r.anns.PublicKey()); err != nil {
+		t.Errorf("a registered key, so that its client can be told what to do: %v", err)
+	}
+	coderdtest.WantCode(t, "a key that is offered, and not registered", known(newKey(t).PublicKey()), fault.Unauthenticated)
+	_, err := shows(t, r.eu, r.anns.PublicKey())
+	coderdtest.WantCode(t, "a key that was not allowed here", err, fault.Forbidden)
+	if f := fault.As(err); f == nil || !strings.Contains(f.Detail, "coder ssh-key regions KEY eu") {
+		t.Errorf("Ann is told %+v", err)
+	}
+	_, err = r.first.ask(t, r.eu, r.begin)
+	coderdtest.WantCode(t, "a visit with it", err, fault.Forbidden)
+
+	r.allow(t, "ann", r.ann.ID, "eu")
+	r.allow(t, "bob", r.bob.ID, "EU")
+	if id, err := shows(t, r.eu, r.anns.PublicKey()); err != nil || id != r.ann.ID {
+		t.Fatalf("an allowed key: %s, %v", id, err)
+	}
+	_, err = shows(t, r.us, r.anns.PublicKey())
+	coderdtest.WantCode(t, "a key of another region", err, fault.Forbidden)
+	_, err = shows(t, r.NoRegion(), r.anns.PublicKey())
+	coderdtest.WantCode(t, "no region", err, fault.Unauthenticated)
+	_, err = shows(t, r.eu, certified(t, r.As("ann")).PublicKey())
+	coderdtest.WantCode(t, "a certificate", err, fault.Unauthenticated)
+}
+
+// takeVisit gets Ann's visit, and checks its visa.
+func (r *regional) takeVisit(t *testing.T) {
+	t.Helper()
+	last, err := r.first.ask(t, r.eu, r.begin)
+	if err != nil || last.Visa == "" || last.Visit == "" {
+		t.Fatalf("a visit: %+v, %v", last, err)
+	}
+	r.first.last = last
+	got, err := visa.Open(coderdtest.Token(last.Agent).Hash(), last.Visa, time.Now())
+	want := visa.Visa{Visit: last.ID, Agent: last.Agent, Node: r.first.node, User: r.User("ann"), Service: meshport.Session, Expires: got.Expires}
+	if err != nil || got != want || time.Until(time.Unix(got.Expires, 0)) > visa.Lifetime {
+		t.Errorf("the visa is %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// refuseVisits asks for visits that no one may have. Who may not know of a workspace is told the same as of one that does not exist.
+func (r *regional) refuseVisits(t *testing.T) {
+	t.Helper()
+	bobs := r.bobs.PublicKey().Marshal()
+	for name, x := range map[string]struct {
+		change func(*region.SSH)
+		want   fault.Code
+	}{
+		"another user's workspace": {func(s *region.SSH) { s.Key, s.KeyID, s.Name = bobs, r.bob.ID, "ann/dev" }, fault.NotFound},
+		"no workspace":             {func(s *region.SSH) { s.Key, s.KeyID, s.Name = bobs, r.bob.ID, "ann/nothing" }, fault.NotFound},
+		"one's own that is none":   {func(s *region.SSH) { s.Name = "nothing" }, fault.NotFound},
+		"another port":             {func(s *region.SSH) { s.Port = meshport.AgentRPC }, fault.Invalid},
+		"no port":                  {func(s *region.SSH) { s.Port = 0 }, fault.Invalid},
+		"the id of no key":         {func(s *region.SSH) { s.KeyID = uuid.New() }, fault.Unauthenticated},
+		"another user's id":        {func(s *region.SSH) { s.KeyID = r.bob.ID }, fault.Unauthenticated},
+		"a key that is none":       {func(s *region.SSH) { s.Key = []byte("key") }, fault.Unauthenticated},
+		"an unregistered key":      {func(s *region.SSH) { s.Key = newKey(t).PublicKey().Marshal() }, fault.Unauthenticated},
+	} {
+		asked := r.begin
+		x.change(&asked)
+		_, err := visit{node: uuid.New()}.ask(t, r.eu, asked)
+		coderdtest.WantCode(t, name, err, x.want)
+		if f := fault.As(err); x.want == fault.NotFound && f != nil && strings.Contains(f.Message+f.Detail, "dev") {
+			t.Errorf("%s: told %+v", name, f)
+		}
+	}
+	_, err := visit{}.ask(t, r.eu, r.begin)
+	coderdtest.WantCode(t, "no node", err, fault.Invalid)
+}
+
+// renewVisit renews Ann's visit, which only her region, node and key may.
+func (r *regional) renewVisit(t *testing.T, renewal region.SSH) {
+	t.Helper()
+	first := r.first
+	if again, err := first.ask(t, r.eu, renewal); err != nil || again.ID != first.last.ID || again.Agent != first.last.Agent || again.Visa == "" {
+		t.Errorf("a renewal: %+v, %v", again, err)
+	}
+	_, err := first.ask(t, r.us, renewal)
+	coderdtest.WantCode(t, "another region renews a visit", err, fault.Forbidden)
+	_, err = visit{uuid.New(), first.last}.ask(t, r.eu, renewal)
+	coderdtest.WantCode(t, "another node renews a visit", err, fault.Forbidden)
+	_, err = first.ask(t, r.eu, region.SSH{Key: r.bobs.PublicKey().Marshal(), KeyID: r.bob.ID})
+	coderdtest.WantCode(t, "another key renews a visit", err, fault.Forbidden)
+	forged := first
+	forged.last.Visit = first.last.Visit[:len(first.last.Visit)-4] + "AAAA"
+	_, err = forged.ask(t, r.eu, renewal)
+	coderdtest.WantCode(t, "a forged renewal", err, fault.Forbidden)
+}
+
+// revokeKeys takes away, one after the other, what keys need to sign in.
+func (r *regional) revokeKeys(t *testing.T, renewal region.SSH) {
+	t.Helper()
+	r.allow(t, "ann", r.ann.ID)
+	_, err := r.first.ask(t, r.eu, renewal)
+	coderdtest.WantCode(t, "a renewal with a key that is allowed no more", err, fault.Forbidden)
+	r.allow(t, "ann", r.ann.ID, "eu", "us")
+	r.Exec("UPDATE user_ssh_keys SET expires_at = now() WHERE id = $1", r.ann.ID)
+	_, err = r.first.ask(t, r.eu, renewal)
+	coderdtest.WantCode(t, "a renewal with a key that has expired", err, fault.Unauthenticated)
+	if err := r.As("ann").DeleteUserSSHKey(t.Context(), sdk.Me, r.ann.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err = first.ask(t, eu, begin)
-	refused("a removed key", err, fault.Unauthenticated)
-	again := w.register(t, "ann", anns, "laptop")
-	w.allow(t, "ann", again.ID, "eu")
-	_, err = first.ask(t, eu, renewal)
-	refused("a renewal with a key that was added again", err, fault.Unauthenticated)
-	if _, err := w.As("olga").SuspendUser(t.Context(), "bob"); err != nil {
+	_, err = r.first.ask(t, r.eu, r.begin)
+	coderdtest.WantCode(t, "a removed key", err, fault.Unauthenticated)
+	again := r.register(t, "ann", r.anns, "laptop")
+	r.allow(t, "ann", again.ID, "eu")
+	_, err = r.first.ask(t, r.eu, renewal)
+	coderdtest.WantCode(t, "a renewal with a key that was added again", err, fault.Unauthenticated)
+	if _, err := r.As("olga").SuspendUser(t.Context(), "bob"); err != nil {
 		t.Fatal(err)
 	}
-	_, err = shows(t, eu, bobs.PublicKey())
-	refused("a suspended user's key", err, fault.Unauthenticated)
+	_, err = shows(t, r.eu, r.bobs.PublicKey())
+	coderdtest.WantCode(t, "a suspended user's key", err, fault.Unauthenticated)
 }
 
 // TestStartsAtRegions: a region starts the stopped workspace of a key's user, and asks about no start but its own.
 func TestStartsAtRegions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	eu, us := w.proxy(t, "eu"), w.proxy(t, "us")
+	eu, us := w.Region(t, "eu"), w.Region(t, "us")
 	key, bobs := newKey(t), newKey(t)
 	made, bob := w.register(t, "ann", key, "laptop"), w.register(t, "bob", bobs, "laptop")
 	w.allow(t, "ann", made.ID, "eu", "us")
@@ -205,7 +214,7 @@ func TestStartsAtRegions(t *testing.T) {
 	w.Build("ann", cold.ID, sdk.TransitionStop)
 	w.Daemon().Next().Finish(coderdtest.Built(""))
 	testwait.Until(t, "it is stopped", w.Is(cold.ID, sdk.WorkspaceStopped))
-	ask := func(proxy *sdk.Client, req region.SSHStartRequest) (resp region.SSHStartResponse, err error) {
+	ask := func(proxy coderdtest.Region, req region.SSHStartRequest) (resp region.SSHStartResponse, err error) {
 		return resp, proxy.PostAsProxy(t.Context(), "ssh-starts", req, &resp)
 	}
 	if _, err := ask(eu, region.SSHStartRequest{Key: bobs.PublicKey().Marshal(), KeyID: bob.ID, Name: "ann/cold"}); fault.CodeOf(err) != fault.NotFound {
@@ -242,8 +251,8 @@ func TestHostKeysOfRegions(t *testing.T) {
 		t.Fatalf("%+v, %v", gateway, err)
 	}
 	seen := map[string]bool{gateway.Fingerprint: true}
-	eu, us := w.proxy(t, "eu"), w.proxy(t, "us")
-	for i, proxy := range []*sdk.Client{eu, us, eu} {
+	eu, us := w.Region(t, "eu"), w.Region(t, "us")
+	for i, proxy := range []coderdtest.Region{eu, us, eu} {
 		var resp region.SSHHostKeyResponse
 		if err := proxy.PostAsProxy(t.Context(), "ssh-host-key", struct{}{}, &resp); err != nil || len(resp.Seed) != ed25519.SeedSize {
 			t.Fatalf("%d bytes, %v", len(resp.Seed), err)

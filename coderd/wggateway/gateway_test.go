@@ -151,64 +151,39 @@ func TestReach(t *testing.T) {
 	})
 }
 
+// wantReset expects that a connection is reset, and not closed.
+func wantReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := testwait.ReadFull(c, make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the connection ends with %v; want a reset", err)
+	}
+}
+
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	w := start(t)
-	reset := func(t *testing.T, c net.Conn) {
-		t.Helper()
-		if _, err := testwait.ReadFull(c, make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the connection ends with %v; want a reset", err)
-		}
-	}
 	t.Run("a removed device", func(t *testing.T) {
 		p, kept := w.add(t, "ada", "one"), w.add(t, "ada", "two")
 		c, other := p.reaches(t, w.dev, 8000), kept.reaches(t, w.dev, 8000)
 		if err := w.As("ada").DeleteUserDevice(t.Context(), sdk.Me, p.id); err != nil {
 			t.Fatal(err)
 		}
-		reset(t, c)
+		wantReset(t, c)
 		echo(t, other)
 	})
 	t.Run("an expired device", func(t *testing.T) {
 		p := w.add(t, "ada", "three")
 		c := p.reaches(t, w.dev, 8000)
 		w.Exec(`UPDATE user_devices SET expires_at = now() + interval '100 ms' WHERE id = $1`, p.id)
-		reset(t, c)
+		wantReset(t, c)
 	})
-	t.Run("a key that another user registers", func(t *testing.T) {
-		private, public := wireguardtest.NewKey(t)
-		former := w.addKey(t, "ada", "moved", private, public)
-		c := former.reaches(t, w.dev, 8000)
-		if err := w.As("ada").DeleteUserDevice(t.Context(), sdk.Me, former.id); err != nil {
-			t.Fatal(err)
-		}
-		reset(t, c)
-		p := w.addKey(t, "bob", "moved", private, public)
-		kept := w.add(t, "ada", "kept")
-		// Its former address is not the key's any more.
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			_, err := former.DialContextTCPAddrPort(ctx, netip.AddrPortFrom(tailnet.Addr(w.dev), 8000))
-			done <- err
-		}()
-		for range 20 {
-			kept.reaches(t, w.dev, 8000).Close()
-		}
-		cancel()
-		if err := testwait.For(t, "the dial is cancelled", done); err == nil || strings.Contains(err.Error(), "refused") {
-			t.Errorf("the former device's connection: %v; want silence", err)
-		}
-		former.Close()
-		p.reaches(t, w.bobs, 8000)
-		p.refused(t, w.dev, 8000)
-	})
+	t.Run("a key that another user registers", w.endsMovedKey)
 	t.Run("a workspace that is no longer shared", func(t *testing.T) {
 		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object((SELECT id::text FROM users WHERE username = 'bob'), 'use') WHERE id = $1`, w.workspace)
 		p := w.add(t, "bob", "phone")
 		c := p.reaches(t, w.dev, 8000)
 		w.Exec(`UPDATE workspaces SET sharing = '{}' WHERE id = $1`, w.workspace)
-		reset(t, c)
+		wantReset(t, c)
 		p.refused(t, w.dev, 8000)
 		p.reaches(t, w.bobs, 8000)
 	})
@@ -219,7 +194,7 @@ func TestEnds(t *testing.T) {
 		if err := w.As("olga").UpdateUserPassword(t.Context(), "eve", sdk.UpdateUserPasswordRequest{Password: "Staple-Battery-7-Horse", EndTokens: true}); err != nil {
 			t.Fatal(err)
 		}
-		reset(t, c)
+		wantReset(t, c)
 	})
 	t.Run("a suspended user", func(t *testing.T) {
 		p := w.add(t, "ada", "four")
@@ -227,7 +202,7 @@ func TestEnds(t *testing.T) {
 		testwait.Until(t, "the gateway has stored where the device is",
 			w.Counts(1, `SELECT count(*) FROM user_devices WHERE id = $1 AND endpoint IS NOT NULL`, p.id))
 		w.Exec(`UPDATE users SET status = 'suspended' WHERE username = 'ada'`)
-		reset(t, c)
+		wantReset(t, c)
 		w.Exec(`UPDATE users SET status = 'active' WHERE username = 'ada'`)
 		testwait.Until(t, "the device is back", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -239,6 +214,36 @@ func TestEnds(t *testing.T) {
 			return err
 		})
 	})
+}
+
+// endsMovedKey removes a device whose key another user then registers: the connections of the former are not the latter's.
+func (w *world) endsMovedKey(t *testing.T) {
+	private, public := wireguardtest.NewKey(t)
+	former := w.addKey(t, "ada", "moved", private, public)
+	c := former.reaches(t, w.dev, 8000)
+	if err := w.As("ada").DeleteUserDevice(t.Context(), sdk.Me, former.id); err != nil {
+		t.Fatal(err)
+	}
+	wantReset(t, c)
+	p := w.addKey(t, "bob", "moved", private, public)
+	kept := w.add(t, "ada", "kept")
+	// Its former address is not the key's any more.
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := former.DialContextTCPAddrPort(ctx, netip.AddrPortFrom(tailnet.Addr(w.dev), 8000))
+		done <- err
+	}()
+	for range 20 {
+		kept.reaches(t, w.dev, 8000).Close()
+	}
+	cancel()
+	if err := testwait.For(t, "the dial is cancelled", done); err == nil || strings.Contains(err.Error(), "refused") {
+		t.Errorf("the former device's connection: %v; want silence", err)
+	}
+	former.Close()
+	p.reaches(t, w.bobs, 8000)
+	p.refused(t, w.dev, 8000)
 }
 
 // ask sends a question over UDP or TCP.
@@ -394,25 +399,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("the answer is\n%s", answer)
 		}
 	})
-	t.Run("long answers", func(t *testing.T) {
-		if answer := p.ask(t, "udp", question("long.example.com.", dns.TypeAAAA)); !answer.Truncated || len(answer.Answer) > 20 {
-			t.Errorf("%d addresses come in one packet", len(answer.Answer))
-		}
-		if answer := p.ask(t, "tcp", question("long.example.com.", dns.TypeAAAA)); len(answer.Answer) != 60 {
-			t.Errorf("over TCP, %d addresses come", len(answer.Answer))
-		}
-	})
-	t.Run("other questions", func(t *testing.T) {
-		update := question("dev.coder.", dns.TypeAAAA)
-		update.Opcode = dns.OpcodeUpdate
-		chaos := question("version.bind.", dns.TypeTXT)
-		chaos.Question[0].Qclass = dns.ClassCHAOS
-		for q, want := range map[*dns.Msg]int{update: dns.RcodeNotImplemented, chaos: dns.RcodeRefused} {
-			if answer := p.ask(t, "udp", q); answer.Rcode != want {
-				t.Errorf("%s is answered with\n%s", q, answer)
-			}
-		}
-	})
+	t.Run("long answers", p.asksLong)
+	t.Run("other questions", p.asksOthers)
 	t.Run("the gateway's other ports", func(t *testing.T) {
 		c, err := p.DialContextTCPAddrPort(t.Context(), netip.AddrPortFrom(gateway.Addr, 80))
 		if err == nil || !strings.Contains(err.Error(), "refused") {
@@ -425,6 +413,29 @@ func TestNames(t *testing.T) {
 			t.Errorf("a workspace that is gone has the address\n%s", answer)
 		}
 	})
+}
+
+// asksLong asks for a name with more addresses than a packet has room for.
+func (p *phone) asksLong(t *testing.T) {
+	if answer := p.ask(t, "udp", question("long.example.com.", dns.TypeAAAA)); !answer.Truncated || len(answer.Answer) > 20 {
+		t.Errorf("%d addresses come in one packet", len(answer.Answer))
+	}
+	if answer := p.ask(t, "tcp", question("long.example.com.", dns.TypeAAAA)); len(answer.Answer) != 60 {
+		t.Errorf("over TCP, %d addresses come", len(answer.Answer))
+	}
+}
+
+// asksOthers asks what is not a question for names of the Internet.
+func (p *phone) asksOthers(t *testing.T) {
+	update := question("dev.coder.", dns.TypeAAAA)
+	update.Opcode = dns.OpcodeUpdate
+	chaos := question("version.bind.", dns.TypeTXT)
+	chaos.Question[0].Qclass = dns.ClassCHAOS
+	for q, want := range map[*dns.Msg]int{update: dns.RcodeNotImplemented, chaos: dns.RcodeRefused} {
+		if answer := p.ask(t, "udp", q); answer.Rcode != want {
+			t.Errorf("%s is answered with\n%s", q, answer)
+		}
+	}
 }
 
 // TestNoForwarding checks that an operator can keep devices from the server's resolvers, and that too many questions are refused.
