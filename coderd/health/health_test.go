@@ -190,6 +190,13 @@ func TestSlowDatabase(t *testing.T) {
 	}
 }
 
+// answering puts something before the server that answers everything with a text.
+func answering(text string) func(http.Handler) http.Handler {
+	return func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, text) })
+	}
+}
+
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -237,14 +244,10 @@ func TestFindings(t *testing.T) {
 			}
 		}},
 		{"another server's address", "access_url", health.CodeAccessURLOther, sdk.HealthError, func(w *world) {
-			w.wrap = func(http.Handler) http.Handler {
-				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "<h1>It works!</h1>") })
-			}
+			w.wrap = answering("<h1>It works!</h1>")
 		}},
 		{"another version's address", "access_url", health.CodeAccessURLOther, sdk.HealthError, func(w *world) {
-			w.wrap = func(http.Handler) http.Handler {
-				return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "OK") })
-			}
+			w.wrap = answering("OK")
 		}},
 		{"the address leads to a server of another release", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(w *world) {
 			w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://127.0.0.1:1', 'v2.31.9999+codermesh', 1, 1, now() + interval '1 day')`, uuid.New())

@@ -42,10 +42,6 @@ func newGitHub(t *testing.T) *gitHub {
 	t.Helper()
 	g := &gitHub{email: "octo@corp.example", verified: true, teams: map[string]string{}}
 	mux := http.NewServeMux()
-	answer := func(w http.ResponseWriter, v any) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(v)
-	}
 	mux.HandleFunc("GET /login/oauth/authorize", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if q.Get("client_id") != "gh" || q.Get("scope") != "read:user user:email read:org" || q.Get("code_challenge") == "" {
@@ -54,38 +50,8 @@ func newGitHub(t *testing.T) *gitHub {
 		}
 		http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {"good"}, "state": q["state"]}.Encode(), http.StatusFound)
 	})
-	mux.HandleFunc("POST /login/device/code", func(w http.ResponseWriter, r *http.Request) {
-		g.mu.Lock()
-		hangs := g.hangs
-		g.mu.Unlock()
-		if hangs != nil {
-			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
-			hangs <- struct{}{}
-			select {
-			case <-r.Context().Done():
-				hangs <- struct{}{}
-			case <-time.After(coderdtest.Patience):
-				close(hangs)
-			}
-			return
-		}
-		answer(w, map[string]any{"device_code": "dev", "user_code": "ABCD-1234", "verification_uri": g.URL + "/login/device", "expires_in": 900, "interval": 5})
-	})
-	mux.HandleFunc("POST /login/oauth/access_token", func(w http.ResponseWriter, r *http.Request) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		device := r.PostFormValue("grant_type") == "urn:ietf:params:oauth:grant-type:device_code" && r.PostFormValue("device_code") == "dev"
-		switch {
-		case r.PostFormValue("client_id") != "gh":
-			answer(w, map[string]string{"error": "incorrect_client_credentials"})
-		case device && !g.entered:
-			answer(w, map[string]string{"error": "authorization_pending"})
-		case device, r.PostFormValue("code") == "good" && r.PostFormValue("client_secret") == "sh" && r.PostFormValue("code_verifier") != "":
-			answer(w, map[string]string{"access_token": "gho_token", "token_type": "bearer", "scope": "read:org"})
-		default:
-			answer(w, map[string]string{"error": "bad_verification_code"})
-		}
-	})
+	mux.HandleFunc("POST /login/device/code", g.deviceCode)
+	mux.HandleFunc("POST /login/oauth/access_token", g.accessToken)
 	api := func(path string, v func(r *http.Request) any) {
 		mux.HandleFunc("GET /api/v3"+path, func(w http.ResponseWriter, r *http.Request) {
 			g.mu.Lock()
@@ -123,6 +89,47 @@ func newGitHub(t *testing.T) *gitHub {
 	g.Server = httptest.NewServer(mux)
 	t.Cleanup(g.Close)
 	return g
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// deviceCode begins a sign-in with a code that the user enters elsewhere, or hangs until the client has gone.
+func (g *gitHub) deviceCode(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	hangs := g.hangs
+	g.mu.Unlock()
+	if hangs != nil {
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
+		hangs <- struct{}{}
+		select {
+		case <-r.Context().Done():
+			hangs <- struct{}{}
+		case <-time.After(coderdtest.Patience):
+			close(hangs)
+		}
+		return
+	}
+	answer(w, map[string]any{"device_code": "dev", "user_code": "ABCD-1234", "verification_uri": g.URL + "/login/device", "expires_in": 900, "interval": 5})
+}
+
+// accessToken answers a code, or the device's while the user has not entered it.
+func (g *gitHub) accessToken(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	device := r.PostFormValue("grant_type") == "urn:ietf:params:oauth:grant-type:device_code" && r.PostFormValue("device_code") == "dev"
+	switch {
+	case r.PostFormValue("client_id") != "gh":
+		answer(w, map[string]string{"error": "incorrect_client_credentials"})
+	case device && !g.entered:
+		answer(w, map[string]string{"error": "authorization_pending"})
+	case device, r.PostFormValue("code") == "good" && r.PostFormValue("client_secret") == "sh" && r.PostFormValue("code_verifier") != "":
+		answer(w, map[string]string{"access_token": "gho_token", "token_type": "bearer", "scope": "read:org"})
+	default:
+		answer(w, map[string]string{"error": "bad_verification_code"})
+	}
 }
 
 func (g *gitHub) set(f func()) {

@@ -46,6 +46,43 @@ func signedRelease(t *testing.T) (embedded map[string]string, public string) {
 	return embedded, private + ".pub"
 }
 
+// serving replaces what the network answers; "" leaves it to the server.
+func serving(t *testing.T, b *slim.Binaries, instead map[string]string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		name, ok := strings.CutPrefix(r.URL.Path, "/bin/")
+		if text := instead[name]; text != "" {
+			fmt.Fprint(w, text)
+			return true
+		}
+		if !ok || !strings.HasPrefix(name, "SHA256SUMS.release") {
+			return false
+		}
+		r.SetPathValue("name", name)
+		if err := b.ServeHTTP(w, r); err != nil {
+			t.Error(err)
+		}
+		return true
+	}
+}
+
+// installs runs the script with a shell: it installs the program if want is "", and otherwise refuses, says that, and leaves nothing.
+func (i installer) installs(t *testing.T, shell string, env, args []string, want string) {
+	t.Helper()
+	dir := t.TempDir()
+	prefix := filepath.Join(dir, "opt", "coder")
+	out, err := i.run(t, shell, env, append([]string{"--prefix", prefix, "--no-completion"}, args...)...)
+	_, statErr := os.Stat(filepath.Join(prefix, "bin", "coder"))
+	if installed := err == nil && statErr == nil; installed != (want == "") || !strings.Contains(out, want) {
+		t.Errorf("got %v, %v, want %q:\n%s", err, statErr, want, out)
+	}
+	if want == "" {
+		return
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(out, "Try: ") {
+		t.Errorf("a refusal leaves %v (%v), and says:\n%s", left, err, out)
+	}
+}
+
 // TestInstallSigned: with a key, the script installs what the makers of the release signed, and nothing else that a server, or a proxy before
 // it, sends. The server serves what the release's tool wrote.
 func TestInstallSigned(t *testing.T) {
@@ -64,24 +101,6 @@ func TestInstallSigned(t *testing.T) {
 	}, t.TempDir(), &url.URL{Scheme: "https", Host: "coder.example.com"})
 	if err != nil {
 		t.Fatal(err)
-	}
-	// serving replaces what the network answers; "" leaves it to the server.
-	serving := func(instead map[string]string) func(http.ResponseWriter, *http.Request) bool {
-		return func(w http.ResponseWriter, r *http.Request) bool {
-			name, ok := strings.CutPrefix(r.URL.Path, "/bin/")
-			if text := instead[name]; text != "" {
-				fmt.Fprint(w, text)
-				return true
-			}
-			if !ok || !strings.HasPrefix(name, "SHA256SUMS.release") {
-				return false
-			}
-			r.SetPathValue("name", name)
-			if err := b.ServeHTTP(w, r); err != nil {
-				t.Error(err)
-			}
-			return true
-		}
 	}
 	const owned = "#!/bin/sh\necho owned\n"
 	own := "coder-" + runtime.GOOS + "-" + runtime.GOARCH
@@ -117,21 +136,9 @@ func TestInstallSigned(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			server := serve(t, serving(test.instead))
+			server := serve(t, serving(t, b, test.instead))
 			each(t, func(t *testing.T, shell string) {
-				dir := t.TempDir()
-				prefix := filepath.Join(dir, "opt", "coder")
-				out, err := server.run(t, shell, test.env, append([]string{"--prefix", prefix, "--no-completion"}, test.args...)...)
-				_, statErr := os.Stat(filepath.Join(prefix, "bin", "coder"))
-				if installed := err == nil && statErr == nil; installed != (test.want == "") || !strings.Contains(out, test.want) {
-					t.Errorf("got %v, %v, want %q:\n%s", err, statErr, test.want, out)
-				}
-				if test.want == "" {
-					return
-				}
-				if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !strings.Contains(out, "Try: ") {
-					t.Errorf("a refusal leaves %v (%v), and says:\n%s", left, err, out)
-				}
+				server.installs(t, shell, test.env, test.args, test.want)
 			})
 		})
 	}

@@ -55,31 +55,25 @@ func TestRegions(t *testing.T) {
 	has("none left", set())
 	set("eu", "us")
 
-	refused := func(what string, err error, want fault.Code) {
-		t.Helper()
-		if fault.CodeOf(err) != want {
-			t.Errorf("%s: %v, want %v", what, err, want)
-		}
-	}
 	more := sdk.UpdateUserSSHKeyRequest{Regions: []string{"eu"}}
 	_, err := ann.UpdateUserSSHKey(ctx, sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{Regions: []string{"eu", "mars"}})
-	refused("a region that is none", err, fault.Invalid)
+	code(t, "a region that is none", err, fault.Invalid)
 	_, err = ann.UpdateUserSSHKey(ctx, sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{Regions: strings.Split(strings.Repeat("eu,", 100), ",")})
-	refused("too many regions", err, fault.Invalid)
+	code(t, "too many regions", err, fault.Invalid)
 	_, err = ann.CreateUserSSHKey(ctx, sdk.Me, sdk.CreateUserSSHKeyRequest{Name: "d", PublicKey: newPair(t).line, Regions: []string{"mars"}})
-	refused("a new key for a region that is none", err, fault.Invalid)
+	code(t, "a new key for a region that is none", err, fault.Invalid)
 	_, err = s.As("bob").UpdateUserSSHKey(ctx, sdk.Me, key.ID, more)
-	refused("another user's key", err, fault.NotFound)
+	code(t, "another user's key", err, fault.NotFound)
 	_, err = s.As("bob").UpdateUserSSHKey(ctx, "ann", key.ID, more)
-	refused("another user", err, fault.NotFound)
+	code(t, "another user", err, fault.NotFound)
 	_, err = s.As("olga").UpdateUserSSHKey(ctx, "ann", key.ID, more)
-	refused("an owner of the deployment", err, fault.Forbidden)
+	code(t, "an owner of the deployment", err, fault.Forbidden)
 	narrow, err := ann.CreateToken(ctx, sdk.Me, sdk.CreateTokenRequest{Scopes: []string{"user_ssh_key:*"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.With(secret.Token(narrow.Key)).UpdateUserSSHKey(ctx, sdk.Me, key.ID, more)
-	refused("a token with limits", err, fault.Forbidden)
+	code(t, "a token with limits", err, fault.Forbidden)
 	key.Regions = sdk.List[string]{"eu", "us"}
 	has("after all that", key, "eu", "us")
 

@@ -81,43 +81,54 @@ func TestBuildRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+// carrying is a server with a workspace whose builds begin with the state of the one before.
+type carrying struct {
+	*coderdtest.Server
+	id uuid.UUID
+}
+
+func (c *carrying) next(t *testing.T, transition sdk.Transition) *coderdtest.Job {
+	t.Helper()
+	c.Build("ann", c.id, transition)
+	return c.Daemon().Next()
+}
+
+func starts(t *testing.T, job *coderdtest.Job, want string) {
+	t.Helper()
+	if got := string(job.GetWorkspaceBuild().GetState()); got != want {
+		t.Errorf("build starts from %q, want %q", got, want)
+	}
+}
+
+// failed is the result of a build that fails and leaves a state.
+func failed(state string) *provisionerpb.Result {
+	r := coderdtest.Built(state)
+	r.Error = "boom"
+	return r
+}
+
 // TestStateIsCarriedOver checks that the state is carried over, even by builds that fail.
 func TestStateIsCarriedOver(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
 	ws, _ := w.Running("ann", "dev", w.Template("process", process()).ID)
-	next := func(transition sdk.Transition) *coderdtest.Job {
-		t.Helper()
-		w.Build("ann", ws.ID, transition)
-		return w.Daemon().Next()
-	}
-	starts := func(job *coderdtest.Job, want string) {
-		t.Helper()
-		if got := string(job.GetWorkspaceBuild().GetState()); got != want {
-			t.Errorf("build starts from %q, want %q", got, want)
-		}
-	}
-	failed := func(state string) *provisionerpb.Result {
-		r := coderdtest.Built(state)
-		r.Error = "boom"
-		return r
-	}
-	job := next(sdk.TransitionStop)
-	starts(job, "state 1")
+	c := &carrying{w, ws.ID}
+	job := c.next(t, sdk.TransitionStop)
+	starts(t, job, "state 1")
 	job.Checkpoint("state 2a")
 	job.Finish(failed("state 2b"))
 	if got := w.Get(ws.ID).LatestBuild; got.Status != sdk.WorkspaceFailed || got.Job.Error != "boom" {
 		t.Errorf("failed build: %+v", got)
 	}
-	job = next(sdk.TransitionStop)
-	starts(job, "state 2b")
+	job = c.next(t, sdk.TransitionStop)
+	starts(t, job, "state 2b")
 	job.Checkpoint("state 3")
 	job.Finish(&provisionerpb.Result{Error: "the provisioner was lost"}) // without a part of its kind
-	job = next(sdk.TransitionStop)
-	starts(job, "state 3")
+	job = c.next(t, sdk.TransitionStop)
+	starts(t, job, "state 3")
 	job.Finish(failed(""))
-	job = next(sdk.TransitionStart)
-	starts(job, "state 3")
+	job = c.next(t, sdk.TransitionStart)
+	starts(t, job, "state 3")
 	job.Finish(failed(""))
 	// A build that is canceled before it runs keeps the state too.
 	b := w.Build("ann", ws.ID, sdk.TransitionStop)
@@ -130,12 +141,18 @@ func TestStateIsCarriedOver(t *testing.T) {
 	if err := w.As("ann").CancelBuild(t.Context(), b.ID); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("canceled again: %v, want conflict", err)
 	}
-	job = next(sdk.TransitionStop)
-	starts(job, "state 3")
+	job = c.next(t, sdk.TransitionStop)
+	starts(t, job, "state 3")
 	job.Finish(failed(""))
 
-	olga := w.As("olga")
-	latest := w.Get(ws.ID).LatestBuild
+	c.pushes(t, b.ID)
+}
+
+// pushes writes the state as an operator: it is the next build's.
+func (c *carrying) pushes(t *testing.T, old uuid.UUID) {
+	t.Helper()
+	olga := c.As("olga")
+	latest := c.Get(c.id).LatestBuild
 	const pushed = `{"version": 4, "lineage": "l", "serial": 1}`
 	var state bytes.Buffer
 	if err := olga.BuildState(t.Context(), latest.ID, &state); err != nil || state.String() != "state 3" {
@@ -144,23 +161,23 @@ func TestStateIsCarriedOver(t *testing.T) {
 	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(`not json`)}); fault.CodeOf(err) != fault.Invalid {
 		t.Errorf("state that is none: %v, want invalid", err)
 	}
-	if err := olga.UpdateBuildState(t.Context(), b.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); fault.CodeOf(err) != fault.Conflict {
+	if err := olga.UpdateBuildState(t.Context(), old, sdk.UpdateStateRequest{State: []byte(pushed)}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("state of an old build: %v, want conflict", err)
 	}
 	if err := olga.UpdateBuildState(t.Context(), latest.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); err != nil {
 		t.Fatal(err)
 	}
-	job = next(sdk.TransitionStop)
-	starts(job, pushed)
-	if err := olga.UpdateBuildState(t.Context(), w.Get(ws.ID).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); fault.CodeOf(err) != fault.Conflict {
+	job := c.next(t, sdk.TransitionStop)
+	starts(t, job, pushed)
+	if err := olga.UpdateBuildState(t.Context(), c.Get(c.id).LatestBuild.ID, sdk.UpdateStateRequest{State: []byte(pushed)}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("state of an active build: %v, want conflict", err)
 	}
 	job.Finish(failed(""))
-	if _, err := olga.CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: true}); err != nil {
+	if _, err := olga.CreateBuild(t.Context(), c.id, sdk.CreateBuildRequest{Transition: sdk.TransitionDelete, Orphan: true}); err != nil {
 		t.Fatal(err)
 	}
-	job = w.Daemon().Next()
-	starts(job, "")
+	job = c.Daemon().Next()
+	starts(t, job, "")
 	job.Finish(coderdtest.Built(""))
 }
 

@@ -161,18 +161,8 @@ func TestNobodyUsesUnclaimedWorkspaces(t *testing.T) {
 		{"olga", "POST", "/api/v2/users/prebuilds/workspaces", `{"name":"x","template_id":"` + w.template.ID.String() + `"}`, 404},
 		{"olga", "POST", "/api/v2/users", `{"username":"prebuilds","email":"p@example.com","password":"SomePassword1!","login_type":"password"}`, 400},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, w.URL.String()+c.path, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set(sdk.SessionHeader, w.Token(c.user))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != c.status {
-			t.Errorf("%s %s %s %s: %d, want %d", c.user, c.method, c.path, c.body, resp.StatusCode, c.status)
+		if got := requested(t, w.Server, c.user, c.method, c.path, c.body); got != c.status {
+			t.Errorf("%s %s %s %s: %d, want %d", c.user, c.method, c.path, c.body, got, c.status)
 		}
 	}
 	if got, err := w.As("ann").Workspaces(t.Context(), sdk.WorkspacesQuery{}); err != nil || got.Count != 0 {
@@ -210,6 +200,22 @@ func TestNobodyUsesUnclaimedWorkspaces(t *testing.T) {
 	if !reach("ann") || reach("olga") || reach("tom") || reach("bob") {
 		t.Error("a claimed workspace must be reached by its owner only")
 	}
+}
+
+// requested returns the status of an answer to a user.
+func requested(t *testing.T, w *coderdtest.Server, user, method, path, body string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, w.URL.String()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(sdk.SessionHeader, w.Token(user))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
 }
 
 // TestPrebuildsAndQuotas checks that prebuilt workspaces count against no quota, and that no user claims what exceeds theirs.

@@ -13,6 +13,49 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/websock"
 )
 
+// readUntil reads events until the workspace has a status.
+func readUntil(t *testing.T, lines *bufio.Reader, want sdk.WorkspaceStatus) {
+	t.Helper()
+	event := ""
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("waiting for %s: %v", want, err)
+		}
+		if name, ok := strings.CutPrefix(line, "event: "); ok {
+			event = strings.TrimSpace(name)
+		}
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		var got sdk.Workspace
+		if err := json.Unmarshal([]byte(data), &got); err != nil || event != "data" {
+			t.Fatalf("event %q: %v", event, err)
+		}
+		if got.LatestBuild.Status == want {
+			return
+		}
+	}
+}
+
+// readUntilWS is readUntil for a websocket.
+func readUntilWS(t *testing.T, conn *websock.Conn, want sdk.WorkspaceStatus) {
+	t.Helper()
+	for {
+		var msg struct {
+			Type string
+			Data *sdk.Workspace
+		}
+		if err := conn.ReadJSON(t.Context(), &msg); err != nil {
+			t.Fatalf("waiting for %s: %v", want, err)
+		}
+		if msg.Type == "data" && msg.Data.LatestBuild.Status == want {
+			return
+		}
+	}
+}
+
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	w := coderdtest.New(t)
@@ -31,31 +74,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("content type: %q", got)
 	}
 	lines := bufio.NewReader(resp.Body)
-	until := func(want sdk.WorkspaceStatus) {
-		t.Helper()
-		event := ""
-		for {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				t.Fatalf("waiting for %s: %v", want, err)
-			}
-			if name, ok := strings.CutPrefix(line, "event: "); ok {
-				event = strings.TrimSpace(name)
-			}
-			data, ok := strings.CutPrefix(line, "data: ")
-			if !ok {
-				continue
-			}
-			var got sdk.Workspace
-			if err := json.Unmarshal([]byte(data), &got); err != nil || event != "data" {
-				t.Fatalf("event %q: %v", event, err)
-			}
-			if got.LatestBuild.Status == want {
-				return
-			}
-		}
-	}
-	until(sdk.WorkspacePending)
+	readUntil(t, lines, sdk.WorkspacePending)
 
 	u := *w.URL
 	u.Path = "/api/v2/workspaces/" + ws.ID.String() + "/watch-ws"
@@ -64,28 +83,13 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.CloseNow()
-	untilWS := func(want sdk.WorkspaceStatus) {
-		t.Helper()
-		for {
-			var msg struct {
-				Type string
-				Data *sdk.Workspace
-			}
-			if err := conn.ReadJSON(t.Context(), &msg); err != nil {
-				t.Fatalf("waiting for %s: %v", want, err)
-			}
-			if msg.Type == "data" && msg.Data.LatestBuild.Status == want {
-				return
-			}
-		}
-	}
-	untilWS(sdk.WorkspacePending)
+	readUntilWS(t, conn, sdk.WorkspacePending)
 	job := w.Daemon().Next()
-	until(sdk.WorkspaceStarting)
-	untilWS(sdk.WorkspaceStarting)
+	readUntil(t, lines, sdk.WorkspaceStarting)
+	readUntilWS(t, conn, sdk.WorkspaceStarting)
 	job.Finish(coderdtest.Built("s"))
-	until(sdk.WorkspaceRunning)
-	untilWS(sdk.WorkspaceRunning)
+	readUntil(t, lines, sdk.WorkspaceRunning)
+	readUntilWS(t, conn, sdk.WorkspaceRunning)
 	w.Workspaces.Stop() // ends watches
 	for err = error(nil); err == nil; {
 		_, err = lines.ReadString('\n')

@@ -65,6 +65,24 @@ func TestLife(t *testing.T) {
 		t.Errorf("new workspace: %+v", made)
 	}
 
+	agent := firstStart(t, w, made.ID)
+
+	firstStop(t, w, made.ID, agent)
+
+	w.Build("ann", made.ID, sdk.TransitionStart)
+	w.Daemon().Next().Finish(coderdtest.Built("state 3", coderdtest.Resource(agent)))
+	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); err != nil {
+		t.Errorf("agent of the second start: %v", err)
+	}
+
+	deleteForGood(t, w, made.ID)
+	// Its name is free again.
+	w.Workspace("ann", "dev", template.ID)
+}
+
+// firstStart runs the first build of the workspace dev. It returns its agent, which is admitted before the build has ended.
+func firstStart(t *testing.T, w *coderdtest.Server, id uuid.UUID) (agent uuid.UUID) {
+	t.Helper()
 	job := w.Daemon().Next()
 	offer := job.GetWorkspaceBuild()
 	m := offer.GetMetadata()
@@ -72,28 +90,32 @@ func TestLife(t *testing.T) {
 		m.GetTemplateName() != "process" || !strings.HasPrefix(m.GetOwnerSshPublicKey(), "ssh-ed25519 ") || m.GetOwnerSshPrivateKey() != "" || m.GetOwnerSessionToken() != "" {
 		t.Errorf("offer: %v", offer)
 	}
-	if got := w.Get(made.ID).LatestBuild.Status; got != sdk.WorkspaceStarting {
+	if got := w.Get(id).LatestBuild.Status; got != sdk.WorkspaceStarting {
 		t.Errorf("status while the job runs: %s", got)
 	}
 	// The agent is admitted before the job ends.
-	agent := uuid.New()
+	agent = uuid.New()
 	job.Checkpoint("state 1a")
 	job.Resources(coderdtest.Resource(agent))
 	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); err != nil {
 		t.Errorf("early agent: %v", err)
 	}
-	if got := w.Get(made.ID).LatestBuild.Resources; len(got) != 1 || len(got[0].Agents) != 1 {
+	if got := w.Get(id).LatestBuild.Resources; len(got) != 1 || len(got[0].Agents) != 1 {
 		t.Errorf("early resources: %+v", got)
 	}
 	job.Finish(coderdtest.Built("state 1", coderdtest.Resource(agent)))
-	running := w.Get(made.ID)
-	b = running.LatestBuild
+	b := w.Get(id).LatestBuild
 	if b.Status != sdk.WorkspaceRunning || b.Job.CompletedAt == nil || b.Deadline == nil || b.DailyCost != 2 || len(b.Resources) != 1 || b.Resources[0].Agents[0].ID != agent {
 		t.Errorf("running build: %+v", b)
 	}
+	return agent
+}
 
-	w.Build("ann", made.ID, sdk.TransitionStop)
-	job = w.Daemon().Next()
+// firstStop stops the workspace: it keeps its state and parameters, except those that are ephemeral, and loses its agent.
+func firstStop(t *testing.T, w *coderdtest.Server, id, agent uuid.UUID) {
+	t.Helper()
+	w.Build("ann", id, sdk.TransitionStop)
+	job := w.Daemon().Next()
 	stop := job.GetWorkspaceBuild()
 	if string(stop.GetState()) != "state 1" || stop.GetTransition() != provisionerpb.Transition_TRANSITION_STOP {
 		t.Errorf("stop offer: %v", stop)
@@ -106,23 +128,22 @@ func TestLife(t *testing.T) {
 		t.Errorf("previous parameters: %v", got)
 	}
 	job.Finish(coderdtest.Built("state 2"))
-	stopped := w.Get(made.ID)
+	stopped := w.Get(id)
 	if stopped.LatestBuild.Status != sdk.WorkspaceStopped {
 		t.Errorf("stopped: %+v", stopped.LatestBuild)
 	}
 	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); fault.CodeOf(err) != fault.Unauthenticated {
 		t.Errorf("agent of a stopped workspace: %v, want unauthenticated", err)
 	}
+}
 
-	w.Build("ann", made.ID, sdk.TransitionStart)
-	w.Daemon().Next().Finish(coderdtest.Built("state 3", coderdtest.Resource(agent)))
-	if _, err := w.Agents.AuthenticateAgent(t.Context(), coderdtest.Token(agent)); err != nil {
-		t.Errorf("agent of the second start: %v", err)
-	}
-
-	w.Build("ann", made.ID, sdk.TransitionDelete)
+// deleteForGood deletes the workspace dev, and asks for it afterwards.
+func deleteForGood(t *testing.T, w *coderdtest.Server, id uuid.UUID) {
+	t.Helper()
+	ann := w.As("ann")
+	w.Build("ann", id, sdk.TransitionDelete)
 	w.Daemon().Next().Finish(coderdtest.Built("state 4"))
-	if _, err := ann.Workspace(t.Context(), made.ID); fault.CodeOf(err) != fault.NotFound {
+	if _, err := ann.Workspace(t.Context(), id); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("deleted workspace: %v, want not found", err)
 	}
 	if _, err := ann.WorkspaceByName(t.Context(), "me", "dev"); fault.CodeOf(err) != fault.NotFound {
@@ -132,15 +153,13 @@ func TestLife(t *testing.T) {
 	if code := call(t, w, "ann", "GET", "users/me/workspace/dev?include_deleted=true", nil, &deleted); code != 200 || deleted.LatestBuild.Status != sdk.WorkspaceDeleted {
 		t.Errorf("deleted workspace on request: %d, %+v", code, deleted.LatestBuild)
 	}
-	if _, err := ann.CreateBuild(t.Context(), made.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStart}); fault.CodeOf(err) != fault.Conflict {
+	if _, err := ann.CreateBuild(t.Context(), id, sdk.CreateBuildRequest{Transition: sdk.TransitionStart}); fault.CodeOf(err) != fault.Conflict {
 		t.Errorf("build of a deleted workspace: %v, want conflict", err)
 	}
-	builds, err := ann.Builds(t.Context(), made.ID)
+	builds, err := ann.Builds(t.Context(), id)
 	if err != nil || len(builds) != 4 || builds[0].BuildNumber != 4 {
 		t.Errorf("builds: %d, %v, want four, the newest first", len(builds), err)
 	}
-	// Its name is free again.
-	w.Workspace("ann", "dev", template.ID)
 }
 
 func values(parameters []*provisionerpb.ParameterValue) []string {
