@@ -8,6 +8,21 @@ import (
 	"testing"
 )
 
+// under returns the names in a folder that match patterns.
+func under(t *testing.T, dir string, patterns ...string) (left []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		names, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			left = append(left, strings.TrimPrefix(name, dir+"/"))
+		}
+	}
+	return left
+}
+
 // TestWriteEtc checks that a sandbox's /etc has copies of what is shown now, mount points for folders, its own account, and nothing that is no
 // longer shown, and that every account may read it.
 func TestWriteEtc(t *testing.T) {
@@ -80,17 +95,7 @@ func TestWriteEtc(t *testing.T) {
 	if f := write(); len(f.mounts) != 0 {
 		t.Errorf("mounts %v", f.mounts)
 	}
-	var left []string
-	for _, pattern := range []string{"*", "ssl/*"} {
-		names, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range names {
-			left = append(left, strings.TrimPrefix(name, dir+"/"))
-		}
-	}
-	if want := []string{"group", "passwd", "ssl", "ssl/openssl.cnf"}; !slices.Equal(left, want) {
+	if left, want := under(t, dir, "*", "ssl/*"), []string{"group", "passwd", "ssl", "ssl/openssl.cnf"}; !slices.Equal(left, want) {
 		t.Errorf("left %v, want %v", left, want)
 	}
 }

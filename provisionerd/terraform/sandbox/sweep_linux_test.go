@@ -20,6 +20,111 @@ import (
 // account returns the nth of four accounts that no server has, and no other process that runs these tests: what they own is this process's.
 func account(n int) int { return 900_000_000 + 4*os.Getpid() + n }
 
+// scratch is a folder that everyone may write to, in which jobs of two accounts leave files.
+type scratch struct {
+	t           *testing.T
+	dir         string
+	mine, other int
+}
+
+func newScratch(t *testing.T) *scratch {
+	t.Helper()
+	return &scratch{t, openDir(t), account(0), account(1)}
+}
+
+// openDir returns a new folder that everyone may write to.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// put makes a file or folder of an account, with the folders above it.
+func (s *scratch) put(name string, uid int, mode os.FileMode) string {
+	s.t.Helper()
+	name = filepath.Join(s.dir, name)
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil && mode.IsDir() {
+		err = os.Mkdir(name, 0o700)
+	} else if err == nil {
+		err = os.WriteFile(name, []byte("x"), 0o600)
+	}
+	if err == nil {
+		err = os.Chown(name, uid, uid)
+	}
+	if err == nil {
+		err = os.Chmod(name, mode)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return name
+}
+
+// link makes a link that is mine.
+func (s *scratch) link(name, to string) {
+	s.t.Helper()
+	name = filepath.Join(s.dir, name)
+	if err := os.Symlink(to, name); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Lchown(name, s.mine, s.mine); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// nest makes 300 folders inside each other, all mine.
+func (s *scratch) nest(name string) {
+	s.t.Helper()
+	fd, err := syscall.Open(s.put(name, s.mine, os.ModeDir), syscall.O_DIRECTORY, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for range 300 {
+		if err := syscall.Mkdirat(fd, "deep", 0o700); err != nil {
+			s.t.Fatal(err)
+		}
+		next, err := syscall.Openat(fd, "deep", syscall.O_DIRECTORY, 0)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := syscall.Fchown(next, s.mine, s.mine); err != nil {
+			s.t.Fatal(err)
+		}
+		syscall.Close(fd)
+		fd = next
+	}
+	syscall.Close(fd)
+}
+
+// queue makes a message queue that is mine. It returns what removes it, with the answer of the kernel.
+func (s *scratch) queue() (remove func() syscall.Errno) {
+	s.t.Helper()
+	name := append([]byte("cm-test-"+filepath.Base(filepath.Dir(s.dir))), 0)
+	number, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&name[0])), unix.O_CREAT|unix.O_RDWR, 0o600, 0, 0, 0)
+	if errno != 0 {
+		s.t.Fatal(errno)
+	}
+	if err := errors.Join(unix.Fchown(int(number), s.mine, s.mine), unix.Close(int(number))); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() syscall.Errno {
+		_, _, errno := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&name[0])), 0, 0)
+		return errno
+	}
+}
+
+// leavings is what an account has left, to count and to sweep.
+func (s *scratch) leavings(uid int) sandbox.Leavings {
+	return sandbox.Leavings{
+		Dirs: []string{s.dir, filepath.Join(s.dir, "missing")}, Of: func(owner int) bool { return owner == uid },
+		Jobs: func(owner int) bool { return owner == s.mine || owner == s.other },
+	}
+}
+
 // TestSweepOfAccounts: of the files in a folder that everyone may write to, exactly those of the account go, wherever it was able to put them, and
 // nothing that a link of its names.
 func TestSweepOfAccounts(t *testing.T) {
@@ -28,43 +133,8 @@ func TestSweepOfAccounts(t *testing.T) {
 		t.Skip("only root has accounts to give")
 	}
 	const human = 1000
-	mine, other := account(0), account(1)
-	dir, victim := t.TempDir(), t.TempDir()
-	for _, name := range []string{dir, victim} {
-		if err := os.Chmod(name, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put := func(name string, uid int, mode os.FileMode) string {
-		t.Helper()
-		name = filepath.Join(dir, name)
-		err := os.MkdirAll(filepath.Dir(name), 0o755)
-		if err == nil && mode.IsDir() {
-			err = os.Mkdir(name, 0o700)
-		} else if err == nil {
-			err = os.WriteFile(name, []byte("x"), 0o600)
-		}
-		if err == nil {
-			err = os.Chown(name, uid, uid)
-		}
-		if err == nil {
-			err = os.Chmod(name, mode)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
-	link := func(name, to string) {
-		t.Helper()
-		name = filepath.Join(dir, name)
-		if err := os.Symlink(to, name); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Lchown(name, mine, mine); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s, victim := newScratch(t), openDir(t)
+	mine, other := s.mine, s.other
 	precious := filepath.Join(victim, "precious")
 	if err := os.WriteFile(precious, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -72,64 +142,29 @@ func TestSweepOfAccounts(t *testing.T) {
 	if err := os.Chown(precious, mine, mine); err != nil { // even if it is its own, a link does not lead there
 		t.Fatal(err)
 	}
-	put("folder", mine, os.ModeDir)
-	put("folder/file", mine, 0)
-	put("shell", mine, os.ModeSetuid|0o755)
-	link("folder/to-folder", victim)
-	link("to-file", precious)
-	put("open", human, os.ModeDir|0o777)
-	put("open/planted", mine, 0o600)
-	kept := []string{put("open/kept", human, 0o600)}
-	put("of-another-job", other, os.ModeDir) // it was open when the file came
-	put("of-another-job/planted", mine, 0o600)
-	kept = append(kept, put("of-another-job/kept", other, 0o600))
-	deep, fd := filepath.Join(dir, "deep"), -1
-	put("deep", mine, os.ModeDir)
-	fd, err := syscall.Open(deep, syscall.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 300 {
-		if err := syscall.Mkdirat(fd, "deep", 0o700); err != nil {
-			t.Fatal(err)
-		}
-		next, err := syscall.Openat(fd, "deep", syscall.O_DIRECTORY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Fchown(next, mine, mine); err != nil {
-			t.Fatal(err)
-		}
-		syscall.Close(fd)
-		fd = next
-	}
-	syscall.Close(fd)
-
-	queue := append([]byte("cm-test-"+filepath.Base(filepath.Dir(dir))), 0)
-	number, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&queue[0])), unix.O_CREAT|unix.O_RDWR, 0o600, 0, 0, 0)
-	if errno != 0 {
-		t.Fatal(errno)
-	}
-	if err := errors.Join(unix.Fchown(int(number), mine, mine), unix.Close(int(number))); err != nil {
-		t.Fatal(err)
-	}
-
-	leavings := func(uid int) sandbox.Leavings {
-		return sandbox.Leavings{
-			Dirs: []string{dir, filepath.Join(dir, "missing")}, Of: func(owner int) bool { return owner == uid },
-			Jobs: func(owner int) bool { return owner == mine || owner == other },
-		}
-	}
-	if _, files := leavings(mine).Usage(); files < 1<<20 {
+	s.put("folder", mine, os.ModeDir)
+	s.put("folder/file", mine, 0)
+	s.put("shell", mine, os.ModeSetuid|0o755)
+	s.link("folder/to-folder", victim)
+	s.link("to-file", precious)
+	s.put("open", human, os.ModeDir|0o777)
+	s.put("open/planted", mine, 0o600)
+	kept := []string{s.put("open/kept", human, 0o600)}
+	s.put("of-another-job", other, os.ModeDir) // it was open when the file came
+	s.put("of-another-job/planted", mine, 0o600)
+	kept = append(kept, s.put("of-another-job/kept", other, 0o600))
+	s.nest("deep")
+	removeQueue := s.queue()
+	if _, files := s.leavings(mine).Usage(); files < 1<<20 {
 		t.Errorf("a job that nests 300 folders is counted with %d files", files)
 	}
-	if err := leavings(mine).Sweep(); err != nil {
+	if err := s.leavings(mine).Sweep(); err != nil {
 		t.Errorf("sweep: %v", err)
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&queue[0])), 0, 0); errno != unix.ENOENT {
+	if errno := removeQueue(); errno != unix.ENOENT {
 		t.Errorf("the message queue is left: %v", errno)
 	}
-	if err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+	if err := filepath.WalkDir(s.dir, func(name string, _ os.DirEntry, err error) error {
 		info, lerr := os.Lstat(name)
 		if err == nil && lerr == nil && int(info.Sys().(*syscall.Stat_t).Uid) == mine {
 			t.Errorf("%s is left", name)
@@ -144,24 +179,24 @@ func TestSweepOfAccounts(t *testing.T) {
 		}
 	}
 	// What holds another's file stays, and is reported until that is gone.
-	put("mixed", mine, os.ModeDir|0o777)
-	foreign := put("mixed/foreign", other, 0o600)
-	if err := leavings(mine).Sweep(); err == nil {
+	s.put("mixed", mine, os.ModeDir|0o777)
+	foreign := s.put("mixed/foreign", other, 0o600)
+	if err := s.leavings(mine).Sweep(); err == nil {
 		t.Error("a folder with another's file was not reported")
 	}
-	if err := leavings(other).Sweep(); err != nil {
+	if err := s.leavings(other).Sweep(); err != nil {
 		t.Errorf("sweep: %v", err)
 	}
-	if err := leavings(mine).Sweep(); err != nil {
+	if err := s.leavings(mine).Sweep(); err != nil {
 		t.Errorf("sweep again: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Dir(foreign)); err == nil {
 		t.Error("the folder is left")
 	}
 	for n := range 3 {
-		put("counted"+strconv.Itoa(n), mine, 0o600)
+		s.put("counted"+strconv.Itoa(n), mine, 0o600)
 	}
-	if bytes, files := leavings(mine).Usage(); files != 3 || bytes == 0 {
+	if bytes, files := s.leavings(mine).Usage(); files != 3 || bytes == 0 {
 		t.Errorf("three files are counted as %d with %d bytes", files, bytes)
 	}
 }
