@@ -197,27 +197,7 @@ func TestDeviceAtRegion(t *testing.T) {
 			t.Errorf("%q, %v", greeting[:n], err)
 		}
 	})
-	t.Run("datagrams", func(t *testing.T) {
-		c, err := p.DialUDPAddrPort(netip.AddrPort{}, netip.AddrPortFrom(tailnet.Addr(w.agent), udp))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		for _, n := range []int{1, 1000} {
-			sent := strings.Repeat("x", n)
-			got := make([]byte, 2000)
-			testwait.Until(t, "a datagram comes back", func() error { // packets get lost
-				if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
-					return err
-				}
-				if _, err := c.Write([]byte(sent)); err != nil {
-					return err
-				}
-				m, err := c.Read(got)
-				return errors.Join(err, testwait.Equal(string(got[:m]), sent))
-			})
-		}
-	})
+	t.Run("datagrams", func(t *testing.T) { p.exchanges(t, w.agent, udp) })
 	t.Run("names", func(t *testing.T) {
 		if got := p.ask(t, "dev.coder.", dns.TypeAAAA); !strings.Contains(got.String(), tailnet.Addr(w.agent).String()) {
 			t.Errorf("dev.coder is\n%s", got)
@@ -233,60 +213,90 @@ func TestDeviceAtRegion(t *testing.T) {
 			t.Errorf("other.coder is\n%s", got)
 		}
 	})
-	t.Run("log", func(t *testing.T) {
-		p := w.phone("ann")
-		p.echoes(t, w.agent, tcp)
-		p.echoes(t, w.agent, tcp).Close()
-		rows := func(where string, args ...any) func() error {
-			return w.Counts(1, `SELECT count(*) FROM connection_logs c JOIN user_devices d ON c.user_agent = 'WireGuard (' || d.name || ')'
-				WHERE d.id = $1 AND c.agent_id = $2 AND c.region = 'eu' AND c.ip = '127.0.0.1' AND c.user_id = d.user_id AND `+where, append([]any{p.id, w.agent}, args...)...)
-		}
-		testwait.Until(t, "the use of the port is in the log", rows("slug_or_port = $3 AND type = 'port_forwarding'", strconv.Itoa(int(tcp))))
-		if err := w.As("ann").DeleteUserDevice(t.Context(), sdk.Me, p.id); err != nil {
-			t.Fatal(err)
-		}
-		testwait.Until(t, "its end is in the log", w.Counts(1,
-			`SELECT count(*) FROM connection_logs WHERE disconnect_time IS NOT NULL AND slug_or_port = $1 AND bytes_in = 10 AND bytes_out = 10`, strconv.Itoa(int(tcp))))
-	})
-	t.Run("ends", func(t *testing.T) {
-		kept := p.echoes(t, w.agent, tcp)
-		removed := w.phone("ann")
-		c := removed.echoes(t, w.agent, tcp)
-		if err := w.As("ann").DeleteUserDevice(t.Context(), sdk.Me, removed.id); err != nil {
-			t.Fatal(err)
-		}
-		wantReset(t, c)
-		echo(t, kept)
+	t.Run("log", func(t *testing.T) { w.logsDevice(t, tcp) })
+	t.Run("ends", func(t *testing.T) { w.endsDevices(t, p, tcp) })
+}
 
-		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'use') WHERE id = $1`, w.workspace, w.User("bob"))
-		bobs := w.phone("bob")
-		c = bobs.echoes(t, w.agent, tcp)
-		w.Exec(`UPDATE workspaces SET sharing = '{}' WHERE id = $1`, w.workspace)
-		wantReset(t, c)
-		bobs.wantRefused(t, w.agent, tcp)
+// exchanges sends datagrams to a port that echoes.
+func (p *phone) exchanges(t *testing.T, agent uuid.UUID, port uint16) {
+	t.Helper()
+	c, err := p.DialUDPAddrPort(netip.AddrPort{}, netip.AddrPortFrom(tailnet.Addr(agent), port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, n := range []int{1, 1000} {
+		sent := strings.Repeat("x", n)
+		got := make([]byte, 2000)
+		testwait.Until(t, "a datagram comes back", func() error { // packets get lost
+			if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+				return err
+			}
+			if _, err := c.Write([]byte(sent)); err != nil {
+				return err
+			}
+			m, err := c.Read(got)
+			return errors.Join(err, testwait.Equal(string(got[:m]), sent))
+		})
+	}
+}
 
-		expired := w.phone("ann")
-		c = expired.echoes(t, w.agent, tcp)
-		w.Exec(`UPDATE user_devices SET expires_at = now() + interval '100 ms' WHERE id = $1`, expired.id)
-		wantReset(t, c)
+// logsDevice checks the rows of a device that uses a port and is removed.
+func (w *world) logsDevice(t *testing.T, tcp uint16) {
+	p := w.phone("ann")
+	p.echoes(t, w.agent, tcp)
+	p.echoes(t, w.agent, tcp).Close()
+	rows := func(where string, args ...any) func() error {
+		return w.Counts(1, `SELECT count(*) FROM connection_logs c JOIN user_devices d ON c.user_agent = 'WireGuard (' || d.name || ')'
+			WHERE d.id = $1 AND c.agent_id = $2 AND c.region = 'eu' AND c.ip = '127.0.0.1' AND c.user_id = d.user_id AND `+where, append([]any{p.id, w.agent}, args...)...)
+	}
+	testwait.Until(t, "the use of the port is in the log", rows("slug_or_port = $3 AND type = 'port_forwarding'", strconv.Itoa(int(tcp))))
+	if err := w.As("ann").DeleteUserDevice(t.Context(), sdk.Me, p.id); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Until(t, "its end is in the log", w.Counts(1,
+		`SELECT count(*) FROM connection_logs WHERE disconnect_time IS NOT NULL AND slug_or_port = $1 AND bytes_in = 10 AND bytes_out = 10`, strconv.Itoa(int(tcp))))
+}
 
-		w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'use') WHERE id = $1`, w.workspace, w.User("eve"))
-		suspended := w.phone("eve")
-		c = suspended.echoes(t, w.agent, tcp)
-		if _, err := w.As("olga").SuspendUser(t.Context(), "eve"); err != nil {
-			t.Fatal(err)
-		}
-		wantReset(t, c)
-		echo(t, kept)
+// endsDevices takes away, one after the other, what devices need to stay connected. The given one stays until its region is deleted.
+func (w *world) endsDevices(t *testing.T, p *phone, tcp uint16) {
+	kept := p.echoes(t, w.agent, tcp)
+	removed := w.phone("ann")
+	c := removed.echoes(t, w.agent, tcp)
+	if err := w.As("ann").DeleteUserDevice(t.Context(), sdk.Me, removed.id); err != nil {
+		t.Fatal(err)
+	}
+	wantReset(t, c)
+	echo(t, kept)
 
-		if err := w.As("olga").DeleteWorkspaceProxy(t.Context(), "eu"); err != nil {
-			t.Fatal(err)
-		}
-		wantReset(t, kept)
-		if list, err := w.As("ann").UserDevices(t.Context(), sdk.Me); err != nil || len(list) != 0 {
-			t.Errorf("after its region is gone, the devices are %+v, %v", list, err)
-		}
-	})
+	w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'use') WHERE id = $1`, w.workspace, w.User("bob"))
+	bobs := w.phone("bob")
+	c = bobs.echoes(t, w.agent, tcp)
+	w.Exec(`UPDATE workspaces SET sharing = '{}' WHERE id = $1`, w.workspace)
+	wantReset(t, c)
+	bobs.wantRefused(t, w.agent, tcp)
+
+	expired := w.phone("ann")
+	c = expired.echoes(t, w.agent, tcp)
+	w.Exec(`UPDATE user_devices SET expires_at = now() + interval '100 ms' WHERE id = $1`, expired.id)
+	wantReset(t, c)
+
+	w.Exec(`UPDATE workspaces SET sharing = jsonb_build_object($2::text, 'use') WHERE id = $1`, w.workspace, w.User("eve"))
+	suspended := w.phone("eve")
+	c = suspended.echoes(t, w.agent, tcp)
+	if _, err := w.As("olga").SuspendUser(t.Context(), "eve"); err != nil {
+		t.Fatal(err)
+	}
+	wantReset(t, c)
+	echo(t, kept)
+
+	if err := w.As("olga").DeleteWorkspaceProxy(t.Context(), "eu"); err != nil {
+		t.Fatal(err)
+	}
+	wantReset(t, kept)
+	if list, err := w.As("ann").UserDevices(t.Context(), sdk.Me); err != nil || len(list) != 0 {
+		t.Errorf("after its region is gone, the devices are %+v, %v", list, err)
+	}
 }
 
 // ask sends a question to the gateway.
