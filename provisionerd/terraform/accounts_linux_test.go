@@ -160,6 +160,17 @@ func TestFoldersOfTheDaemon(t *testing.T) {
 	}
 }
 
+// earlierStarter is how an earlier version's starter began its process.
+const earlierStarter = `
+data "coder_workspace" "me" {}
+resource "terraform_data" "process" {
+  count = data.coder_workspace.me.start_count
+  provisioner "local-exec" {
+    command = "set -eu; cd \"$CODER_WORKSPACES_DIR/id\""
+  }
+}
+`
+
 // TestEarlierProcessStarter upgrades a workspace that an earlier version of the starter left running: starting it with that version
 // explains what to do, stopping it ends its process, and the new version continues with its home folder.
 func TestEarlierProcessStarter(t *testing.T) {
@@ -169,15 +180,7 @@ func TestEarlierProcessStarter(t *testing.T) {
 	}
 	var workspaces string
 	e := newExecutor(t, func(o *terraform.Options) { workspaces = o.WorkspacesDir })
-	earlier := files(`
-data "coder_workspace" "me" {}
-resource "terraform_data" "process" {
-  count = data.coder_workspace.me.start_count
-  provisioner "local-exec" {
-    command = "set -eu; cd \"$CODER_WORKSPACES_DIR/id\""
-  }
-}
-`)
+	earlier := files(earlierStarter)
 	m := metadata()
 	id := uuid.New()
 	m.WorkspaceId = id[:]

@@ -148,27 +148,38 @@ func runScript(t *testing.T, e *terraform.Executor, script string) (log string, 
 	return j.sink.text(), result
 }
 
-// TestAttacks makes a template try everything that the page says it cannot do, and do what templates do.
-func TestAttacks(t *testing.T) {
-	t.Parallel()
-	var run, cache, workspaces string
-	shared := "/tmp"
-	dir, file := openFile(t, shared)
-	varDir, varFile := openFile(t, "/var/tmp")
-	docker := filepath.Join(dir, "docker.sock")
-	e := newExecutor(t, func(o *terraform.Options) {
-		run, cache, workspaces = o.RunDir, o.CacheDir, o.WorkspacesDir
-		o.DockerSocket = docker
-	})
-	name := strings.ReplaceAll(uuid.NewString(), "-", "")
-	reached := map[string]func() bool{
-		"a socket in /tmp":     spoken(t, filepath.Join(dir, "s")),
-		"a socket in /var/tmp": spoken(t, filepath.Join(varDir, "s")),
-		"an abstract socket":   spoken(t, "@"+name),
-		"Docker's socket":      spoken(t, docker),
+// surroundings are an executor, and what is around it that no template may reach.
+type surroundings struct {
+	e                      *terraform.Executor
+	run, cache, workspaces string                 // its folders
+	dir, file              string                 // in /tmp, open to everyone, with a socket called s
+	varDir, varFile        string                 // in /var/tmp
+	docker, abstract       string                 // sockets
+	reached                map[string]func() bool // whether a socket was spoken to
+	stranger               int                    // a process that sleeps for 600.seconds
+	seconds                string
+	home                   string // of another workspace
+}
+
+func newSurroundings(t *testing.T) *surroundings {
+	t.Helper()
+	s := &surroundings{
+		abstract: strings.ReplaceAll(uuid.NewString(), "-", ""), seconds: fmt.Sprintf("%06d", uuid.New().ID()%1_000_000),
 	}
-	seconds := fmt.Sprintf("%06d", uuid.New().ID()%1_000_000)
-	stranger := exec.Command("sleep", "600."+seconds)
+	s.dir, s.file = openFile(t, "/tmp")
+	s.varDir, s.varFile = openFile(t, "/var/tmp")
+	s.docker = filepath.Join(s.dir, "docker.sock")
+	s.e = newExecutor(t, func(o *terraform.Options) {
+		s.run, s.cache, s.workspaces = o.RunDir, o.CacheDir, o.WorkspacesDir
+		o.DockerSocket = s.docker
+	})
+	s.reached = map[string]func() bool{
+		"a socket in /tmp":     spoken(t, filepath.Join(s.dir, "s")),
+		"a socket in /var/tmp": spoken(t, filepath.Join(s.varDir, "s")),
+		"an abstract socket":   spoken(t, "@"+s.abstract),
+		"Docker's socket":      spoken(t, s.docker),
+	}
+	stranger := exec.Command("sleep", "600."+s.seconds)
 	if err := stranger.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,31 +187,37 @@ func TestAttacks(t *testing.T) {
 		_ = stranger.Process.Kill()
 		_ = stranger.Wait() // it was killed
 	})
-	home := filepath.Join(workspaces, uuid.NewString(), "home")
-	if err := os.MkdirAll(home, 0o777); err != nil {
+	s.stranger = stranger.Process.Pid
+	s.home = filepath.Join(s.workspaces, uuid.NewString(), "home")
+	if err := os.MkdirAll(s.home, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(home, "file"), nil, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(s.home, "file"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// attacks are the commands that must fail in a template, by what they reach.
+func (s *surroundings) attacks() map[string]string {
 	attacks := map[string]string{
-		"a socket in /tmp":               "curl -s --max-time 2 --unix-socket " + filepath.Join(dir, "s") + " http://x/",
-		"a socket in /var/tmp":           "curl -s --max-time 2 --unix-socket " + filepath.Join(varDir, "s") + " http://x/",
-		"an abstract socket":             "curl -s --max-time 2 --abstract-unix-socket " + name + " http://x/",
-		"Docker's socket":                "curl -s --max-time 2 --unix-socket " + docker + " http://x/",
+		"a socket in /tmp":               "curl -s --max-time 2 --unix-socket " + filepath.Join(s.dir, "s") + " http://x/",
+		"a socket in /var/tmp":           "curl -s --max-time 2 --unix-socket " + filepath.Join(s.varDir, "s") + " http://x/",
+		"an abstract socket":             "curl -s --max-time 2 --abstract-unix-socket " + s.abstract + " http://x/",
+		"Docker's socket":                "curl -s --max-time 2 --unix-socket " + s.docker + " http://x/",
 		"the host's own Docker socket":   "test -e /var/run/docker.sock",
-		"a file in the host's /tmp":      "cat " + file,
-		"a file in the host's /var/tmp":  "cat " + varFile,
-		"writing to the host's /tmp":     "echo y >" + filepath.Join(dir, "made"),
+		"a file in the host's /tmp":      "cat " + s.file,
+		"a file in the host's /var/tmp":  "cat " + s.varFile,
+		"writing to the host's /tmp":     "echo y >" + filepath.Join(s.dir, "made"),
 		"the daemon's process":           fmt.Sprintf("test -e /proc/%d", os.Getpid()),
 		"a signal to the daemon":         fmt.Sprintf("kill -0 %d", os.Getpid()),
-		"a signal to another process":    fmt.Sprintf("kill -0 %d", stranger.Process.Pid),
-		"the list of other processes":    "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 600[.]" + seconds + "'",
-		"the sandbox's command":          "ls " + run + "/x0 || ls $(dirname $(dirname $PWD))/x0",
-		"the daemon's folder":            "ls $(dirname $(dirname $PWD))/lock " + run + "/lock",
+		"a signal to another process":    fmt.Sprintf("kill -0 %d", s.stranger),
+		"the list of other processes":    "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 600[.]" + s.seconds + "'",
+		"the sandbox's command":          "ls " + s.run + "/x0 || ls $(dirname $(dirname $PWD))/x0",
+		"the daemon's folder":            "ls $(dirname $(dirname $PWD))/lock " + s.run + "/lock",
 		"writing beside its own folders": "echo y >$(dirname $PWD)/z || mkdir $(dirname $PWD)/z || mv $(dirname $PWD)/w $(dirname $PWD)/v",
-		"the cache of templates":         "test -n \"$(ls " + cache + "/templates)\"",
-		"another workspace's folder":     "ls " + workspaces + "/*/home || cat " + home + "/file",
+		"the cache of templates":         "test -n \"$(ls " + s.cache + "/templates)\"",
+		"another workspace's folder":     "ls " + s.workspaces + "/*/home || cat " + s.home + "/file",
 		"what only root reads":           "cat /etc/shadow",
 		"process 1's environment":        "cat /proc/1/environ",
 		"process 1's memory":             "head -c1 /proc/1/mem",
@@ -215,6 +232,14 @@ func TestAttacks(t *testing.T) {
 		"a capability":                   "! grep -q 'CapEff:.0000000000000000' /proc/self/status",
 		"a device":                       "mknod d b 7 0",
 	}
+	for name := range refusedCalls {
+		attacks["the call "+name] = "$CODER_PROVISIONER_PROGRAM try-call '" + name + "'"
+	}
+	return attacks
+}
+
+// templateWorks are the commands that must work in a template, by what they use.
+func templateWorks() map[string]string {
 	works := map[string]string{
 		"its working folder":  "echo x >f && chmod +x f && mkdir -p d/e && mv f d/e/f && rm -r d",
 		"its home":            "echo x >~/f && test -s $HOME/f",
@@ -228,12 +253,17 @@ func TestAttacks(t *testing.T) {
 		"its own unix socket": "test -S $TMPDIR/provider",
 		"devices":             "head -c1 /dev/urandom >/dev/null && : >/dev/null",
 	}
-	for name := range refusedCalls {
-		attacks["the call "+name] = "$CODER_PROVISIONER_PROGRAM try-call '" + name + "'"
-	}
 	for name := range allowedCalls {
 		works["the call "+name] = "$CODER_PROVISIONER_PROGRAM try-call '" + name + "'"
 	}
+	return works
+}
+
+// TestAttacks makes a template try everything that the page says it cannot do, and do what templates do.
+func TestAttacks(t *testing.T) {
+	t.Parallel()
+	s := newSurroundings(t)
+	attacks, works := s.attacks(), templateWorks()
 	site := spokenHTTP(t)
 	script := "export URL=" + site + "\n"
 	for what, command := range attacks {
@@ -242,7 +272,7 @@ func TestAttacks(t *testing.T) {
 	for what, command := range works {
 		script += fmt.Sprintf("if ( %s ) >/dev/null 2>problem; then echo \"WORKS <%s>\"; else echo \"FAILS <%s>\" $(cat problem); fi\n", command, what, what)
 	}
-	log, result := runScript(t, e, script+"echo END\n")
+	log, result := runScript(t, s.e, script+"echo END\n")
 	if result.GetError() != "" || !strings.Contains(log, "END\n") {
 		t.Fatalf("the attack did not run: %s\n%s", result.GetError(), log)
 	}
@@ -251,12 +281,12 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("the template reached %s", what)
 		}
 	}
-	for what, came := range reached {
+	for what, came := range s.reached {
 		if came() {
 			t.Errorf("the template connected to %s", what)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "made")); err == nil {
+	if _, err := os.Stat(filepath.Join(s.dir, "made")); err == nil {
 		t.Error("the template wrote to the host's /tmp")
 	}
 	for what := range works {
@@ -264,8 +294,8 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("the template cannot use %s:\n%s", what, log)
 		}
 	}
-	if os.Geteuid() == 0 && !strings.Contains(e.Isolation(), "an account per job") {
-		t.Errorf("isolation is %s", e.Isolation())
+	if os.Geteuid() == 0 && !strings.Contains(s.e.Isolation(), "an account per job") {
+		t.Errorf("isolation is %s", s.e.Isolation())
 	}
 }
 
@@ -398,6 +428,18 @@ resource "coder_agent" "far" {
 	}
 }
 
+// apartTemplate is a workspace whose process runs a script.
+const apartTemplate = `
+data "coder_workspace" "me" {}
+resource "terraform_data" "process" {
+  count = data.coder_workspace.me.start_count
+  provisioner "local-exec" {
+    command = "exec \"$CODER_PROVISIONER_PROGRAM\" workspace-process start --env GIVEN -- /bin/bash -c \"$(cat script.sh)\""
+    environment = { GIVEN = "given" }
+  }
+}
+`
+
 // TestWorkspacesApart starts two workspaces as processes: neither reaches the other, or Docker, or what is not its own, and each has what a
 // developer needs.
 func TestWorkspacesApart(t *testing.T) {
@@ -408,16 +450,7 @@ func TestWorkspacesApart(t *testing.T) {
 	var workspaces string
 	e := newExecutor(t, func(o *terraform.Options) { workspaces, o.DockerSocket = o.WorkspacesDir, docker })
 	template := func(script string) map[string]string {
-		all := files(`
-data "coder_workspace" "me" {}
-resource "terraform_data" "process" {
-  count = data.coder_workspace.me.start_count
-  provisioner "local-exec" {
-    command = "exec \"$CODER_PROVISIONER_PROGRAM\" workspace-process start --env GIVEN -- /bin/bash -c \"$(cat script.sh)\""
-    environment = { GIVEN = "given" }
-  }
-}
-`)
+		all := files(apartTemplate)
 		all["script.sh"] = script
 		return all
 	}

@@ -7,12 +7,36 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// TestEndingWithValuesThatAreNoLongerAllowed checks that a workspace stops, and is deleted, with the values that it was built with, although its
-// template does not allow them any more: here because its owner left a group. What the values decide stays as it is until then.
-func TestEndingWithValuesThatAreNoLongerAllowed(t *testing.T) {
-	t.Parallel()
-	e := newExecutor(t)
-	template := files(`
+// largerModule has an option for members of the group large.
+const largerModule = `
+terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace_owner" "me" {}
+data "coder_parameter" "tool" {
+  name    = "tool"
+  default = "vim"
+  option {
+    name  = "Vim"
+    value = "vim"
+  }
+  dynamic "option" {
+    for_each = contains(data.coder_workspace_owner.me.groups, "large") ? ["emacs"] : []
+    content {
+      name  = option.value
+      value = option.value
+    }
+  }
+}
+output "tool" {
+  value = data.coder_parameter.tool.value
+}
+`
+
+// largerTemplate allows members of the group large more than others.
+const largerTemplate = `
 data "coder_workspace" "me" {}
 data "coder_workspace_owner" "me" {}
 data "coder_parameter" "cores" {
@@ -47,33 +71,15 @@ resource "terraform_data" "vm" {
   count = data.coder_workspace.me.start_count
   input = "${data.coder_parameter.cores.value} ${module.more.tool}"
 }
-`)
-	template["more/main.tf"] = `
-terraform {
-  required_providers {
-    coder = { source = "coder/coder" }
-  }
-}
-data "coder_workspace_owner" "me" {}
-data "coder_parameter" "tool" {
-  name    = "tool"
-  default = "vim"
-  option {
-    name  = "Vim"
-    value = "vim"
-  }
-  dynamic "option" {
-    for_each = contains(data.coder_workspace_owner.me.groups, "large") ? ["emacs"] : []
-    content {
-      name  = option.value
-      value = option.value
-    }
-  }
-}
-output "tool" {
-  value = data.coder_parameter.tool.value
-}
 `
+
+// TestEndingWithValuesThatAreNoLongerAllowed checks that a workspace stops, and is deleted, with the values that it was built with, although its
+// template does not allow them any more: here because its owner left a group. What the values decide stays as it is until then.
+func TestEndingWithValuesThatAreNoLongerAllowed(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	template := files(largerTemplate)
+	template["more/main.tf"] = largerModule
 	values := []*provisionerpb.ParameterValue{{Name: "cores", Value: "8"}, {Name: "zone", Value: "b"}, {Name: "tool", Value: "emacs"}}
 	job := func(transition provisionerpb.Transition, state []byte, groups ...string) (*trial, *provisionerpb.Result) {
 		j := newTrial(t, template)

@@ -27,10 +27,10 @@ func TestJobFilesWithAccountsAlone(t *testing.T) {
 	attackJobFiles(t, withoutBubblewrap(t))
 }
 
-// attackJobFiles checks that a job finds the operator's files and can do nothing with them but read, and that no other account can read its copies.
-func attackJobFiles(t *testing.T, opts terraform.Options) {
+// homeFolder makes a folder in the user's home, which jobs do not read anyway.
+func homeFolder(t *testing.T) string {
 	t.Helper()
-	home, err := os.UserHomeDir() // no folder that jobs read anyway
+	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,17 +43,12 @@ func attackJobFiles(t *testing.T, opts terraform.Options) {
 			t.Error(err)
 		}
 	})
-	source := filepath.Join(dir, "operators-kubeconfig")
-	write := func(text string) {
-		if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-			t.Error(err)
-		}
-	}
-	write("CONFIG-1")
-	opts.Files = []host.JobFile{{Name: "KUBE_CONFIG_PATH", Path: source}, {Name: ".kube/config", Path: source}}
-	opts.Hidden = append(opts.Hidden, source)
-	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
-	const script = `
+	return dir
+}
+
+// fileAttacks prints what a job reads of its files, and BAD for each way to change them or to find where they come from. It waits for a file
+// called gate, so that the test can look at the copies meanwhile.
+const fileAttacks = `
 echo "variable $(cat "$KUBE_CONFIG_PATH") home $(cat ~/.kube/config)"
 mkdir ~/.kube/cache && echo cache
 f=$KUBE_CONFIG_PATH
@@ -67,8 +62,41 @@ echo "still $(cat "$f")"
 echo "ready $PWD $f"
 while [ ! -e gate ]; do sleep 0.02; done
 `
+
+// checkCopy checks the modes of the copy that a running job has, and that another job with a copy of its own cannot read it.
+func checkCopy(t *testing.T, e *terraform.Executor, copied string) {
+	t.Helper()
+	info, err := os.Stat(copied)
+	if err != nil || info.Mode().Perm()&0o337 != 0 {
+		t.Errorf("the copy has mode %v, %v", info, err)
+	}
+	if info, err := os.Stat(filepath.Dir(copied)); err != nil || info.Mode().Perm()&0o027 != 0 {
+		t.Errorf("the copies' folder has mode %v, %v", info, err)
+	}
+	other := newTrial(t, files("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"echo own $(cat $KUBE_CONFIG_PATH); cat "+copied+" && echo BAD-other; true\"\n  }\n}\n"))
+	other.slot = 1
+	ok(t, other, other.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
+	if log := other.sink.text(); strings.Contains(log, "\nBAD-other") || strings.Contains(log, ") BAD-other") || !strings.Contains(log, "own CONFIG-1") {
+		t.Errorf("another job: %s", log)
+	}
+}
+
+// attackJobFiles checks that a job finds the operator's files and can do nothing with them but read, and that no other account can read its copies.
+func attackJobFiles(t *testing.T, opts terraform.Options) {
+	t.Helper()
+	dir := homeFolder(t)
+	source := filepath.Join(dir, "operators-kubeconfig")
+	write := func(text string) {
+		if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write("CONFIG-1")
+	opts.Files = []host.JobFile{{Name: "KUBE_CONFIG_PATH", Path: source}, {Name: ".kube/config", Path: source}}
+	opts.Hidden = append(opts.Hidden, source)
+	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
 	template := files("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"bash ./script.sh\"\n  }\n}\n")
-	template["script.sh"] = strings.NewReplacer("SOURCE", source, "FOLDER", dir).Replace(script)
+	template["script.sh"] = strings.NewReplacer("SOURCE", source, "FOLDER", dir).Replace(fileAttacks)
 	j := newTrial(t, template)
 	var once sync.Once
 	copied := ""
@@ -80,19 +108,7 @@ while [ ! -e gate ]; do sleep 0.02; done
 		once.Do(func() {
 			var work string
 			work, copied, _ = strings.Cut(found, " ")
-			info, err := os.Stat(copied)
-			if err != nil || info.Mode().Perm()&0o337 != 0 {
-				t.Errorf("the copy has mode %v, %v", info, err)
-			}
-			if info, err := os.Stat(filepath.Dir(copied)); err != nil || info.Mode().Perm()&0o027 != 0 {
-				t.Errorf("the copies' folder has mode %v, %v", info, err)
-			}
-			other := newTrial(t, files("resource \"terraform_data\" \"a\" {\n  provisioner \"local-exec\" {\n    command = \"echo own $(cat $KUBE_CONFIG_PATH); cat "+copied+" && echo BAD-other; true\"\n  }\n}\n"))
-			other.slot = 1
-			ok(t, other, other.build(e, &provisionerpb.WorkspaceBuild{Transition: start}))
-			if log := other.sink.text(); strings.Contains(log, "\nBAD-other") || strings.Contains(log, ") BAD-other") || !strings.Contains(log, "own CONFIG-1") {
-				t.Errorf("another job: %s", log)
-			}
+			checkCopy(t, e, copied)
 			if err := os.WriteFile(filepath.Join(work, "gate"), nil, 0o600); err != nil {
 				t.Error(err)
 			}

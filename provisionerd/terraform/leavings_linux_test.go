@@ -91,6 +91,16 @@ cp /bin/sh %[2]s/%[1]s; chmod 4755 %[2]s/%[1]s
 `, name, open, key)
 }
 
+// accountIn returns the account that a job has printed.
+func accountIn(t *testing.T, log string) (uid int) {
+	t.Helper()
+	_, after, _ := strings.Cut(log, "ACCOUNT=")
+	if _, err := fmt.Sscan(after, &uid); err != nil {
+		t.Fatalf("no account in %s", log)
+	}
+	return uid
+}
+
 // TestNothingIsLeft: without namespaces, a job and a workspace leave nothing in the host's temporary folders, in System V IPC or in message
 // queues, and the next job of the slot has another account. What a job writes there counts as its own.
 func TestNothingIsLeft(t *testing.T) {
@@ -120,22 +130,14 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("another's file: %v", err)
 		}
 	}
-	account := func(log string) (uid int) {
-		t.Helper()
-		_, after, _ := strings.Cut(log, "ACCOUNT=")
-		if _, err := fmt.Sscan(after, &uid); err != nil {
-			t.Fatalf("no account in %s", log)
-		}
-		return uid
-	}
 	log, result := runScript(t, e, leaveScript(name, open, key)+"echo ACCOUNT=$(id -u)\n")
 	if result.GetError() != "" {
 		t.Fatalf("%s\n%s", result.GetError(), log)
 	}
-	first := account(log)
+	first := accountIn(t, log)
 	check("the job")
 	log, result = runScript(t, e, "echo ACCOUNT=$(id -u)\n")
-	if second := account(log); result.GetError() != "" || second == first {
+	if second := accountIn(t, log); result.GetError() != "" || second == first {
 		t.Errorf("the next job has the account %d, after %d: %s", second, first, result.GetError())
 	}
 	// Failed jobs end no other way, and the host's temporary folders are part of what a job may hold.

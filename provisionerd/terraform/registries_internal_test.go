@@ -29,18 +29,11 @@ func (a *asked) record(r *http.Request) {
 	a.with[r.Host+r.URL.Path] = r.Header.Get("Authorization")
 }
 
-// TestRegistryProxy asks a proxy as init, and as others on the machine.
-func TestRegistryProxy(t *testing.T) {
-	t.Parallel()
-	var got asked
-	stranger := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got.record(r)
-		fmt.Fprint(w, `{"from":"stranger"}`)
-	}))
-	t.Cleanup(stranger.Close)
-	var own string
+// registryServer starts a registry that answers who has its token. It returns its address.
+func registryServer(t *testing.T, asked *asked, stranger string) (own string) {
+	t.Helper()
 	registry := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got.record(r)
+		asked.record(r)
 		if r.Header.Get("Authorization") != "Bearer TOKEN" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -56,7 +49,7 @@ func TestRegistryProxy(t *testing.T) {
 		case "/m/a/b/c/2.0.0/download":
 			fmt.Fprint(w, `{"location":"git::https://git.example.com/x.git"}`)
 		case "/m/a/b/moved/versions":
-			http.Redirect(w, r, stranger.URL+"/versions", http.StatusFound)
+			http.Redirect(w, r, stranger+"/versions", http.StatusFound)
 		case "/p/a/b/1.0.0/download/linux/amd64":
 			fmt.Fprint(w, `{"download_url":"b.zip","shasums_url":"/sums","shasums_signature_url":"https://elsewhere.example/sig","n":12345678901234567890}`)
 		case "/mirror/h.example/a/b/1.0.0.json":
@@ -67,6 +60,38 @@ func TestRegistryProxy(t *testing.T) {
 	}))
 	t.Cleanup(registry.Close)
 	own = registry.URL
+	return own
+}
+
+// get returns the status of an answer, and where it leads or what it holds. The address is asked as it is written: a client would clean its path.
+func get(t *testing.T, client *http.Client, path string) string {
+	t.Helper()
+	where, err := url.Parse(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Do(&http.Request{Method: http.MethodGet, URL: where})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(answer.StatusCode, " ", answer.Header.Get("X-Terraform-Get")+strings.TrimSpace(string(body)))
+}
+
+// TestRegistryProxy asks a proxy as init, and as others on the machine.
+func TestRegistryProxy(t *testing.T) {
+	t.Parallel()
+	var got asked
+	stranger := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got.record(r)
+		fmt.Fprint(w, `{"from":"stranger"}`)
+	}))
+	t.Cleanup(stranger.Close)
+	own := registryServer(t, &got, stranger.URL)
 	host := strings.TrimPrefix(own, "https://")
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -99,20 +124,7 @@ func TestRegistryProxy(t *testing.T) {
 		mirror + "/h.example/a/b/../1.0.0.json":                                             "404 404 page not found",
 		strings.Replace(mirror, "/mirror/0", "/mirror/1", 1) + "/h.example/a/b/1.0.0.json":  "404 404 page not found",
 	} {
-		where, err := url.Parse(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := client.Do(&http.Request{Method: http.MethodGet, URL: where})
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text := fmt.Sprint(answer.StatusCode, " ", answer.Header.Get("X-Terraform-Get")+strings.TrimSpace(string(body))); text != want {
+		if text := get(t, client, path); text != want {
 			t.Errorf("%s\n got %s\nwant %s", path, text, want)
 		}
 	}

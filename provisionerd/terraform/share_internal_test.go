@@ -8,6 +8,41 @@ import (
 	"time"
 )
 
+// install writes what Terraform installs of a provider into a folder, and a link that leads out of it.
+func install(t *testing.T, dir string, provider []byte) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"provider": provider, "LICENSE": []byte("small")} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/dev/zero", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored tidies the store of a folder, and returns how many files are left. They are old enough to be removed the next time.
+func stored(t *testing.T, dir string) int {
+	t.Helper()
+	if err := tidyStore(dir); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, storeDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		old := time.Now().Add(-2 * tidyEvery)
+		if err := os.Chtimes(filepath.Join(dir, storeDir, entry.Name()), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return len(entries)
+}
+
 // TestShare installs one provider in two template versions, and another build of it in a third.
 func TestShare(t *testing.T) {
 	t.Parallel()
@@ -21,17 +56,7 @@ func TestShare(t *testing.T) {
 	large, other := bytes.Repeat([]byte("large"), sharedFrom), bytes.Repeat([]byte("other"), sharedFrom)
 	file := func(version, name string) string { return filepath.Join(dir, versionsDir, version, installed, name) }
 	for version, content := range map[string][]byte{"one": large, "two": large, "three": other} {
-		if err := os.MkdirAll(filepath.Dir(file(version, "x")), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for name, text := range map[string][]byte{"provider": content, "LICENSE": []byte("small")} {
-			if err := os.WriteFile(file(version, name), text, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.Symlink("/dev/zero", file(version, "link")); err != nil {
-			t.Fatal(err)
-		}
+		install(t, filepath.Dir(file(version, "x")), content)
 		if err := closeTree(filepath.Join(dir, versionsDir, version)); err != nil {
 			t.Fatal(err)
 		}
@@ -65,31 +90,14 @@ func TestShare(t *testing.T) {
 			t.Errorf("%s: the folder's mode is %o", version, mode)
 		}
 	}
-	stored := func() int {
-		t.Helper()
-		if err := tidyStore(dir); err != nil {
-			t.Fatal(err)
-		}
-		entries, err := os.ReadDir(filepath.Join(dir, storeDir))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, entry := range entries { // old enough to be removed
-			old := time.Now().Add(-2 * tidyEvery)
-			if err := os.Chtimes(filepath.Join(dir, storeDir, entry.Name()), old, old); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return len(entries)
-	}
-	if n := stored(); n != 2 {
+	if n := stored(t, dir); n != 2 {
 		t.Errorf("%d files are stored, want 2", n)
 	}
 	for i, version := range []string{"one", "two", "three"} {
 		if err := removeReadOnly(filepath.Join(dir, versionsDir, version)); err != nil {
 			t.Fatal(err)
 		}
-		if n, want := stored(), []int{2, 1, 0}[i]; n != want {
+		if n, want := stored(t, dir), []int{2, 1, 0}[i]; n != want {
 			t.Errorf("after %s is gone %d files are stored, want %d", version, n, want)
 		}
 	}

@@ -47,11 +47,23 @@ func TestImpossibleAgents(t *testing.T) {
 	}
 }
 
-// TestIgnoredFeatures imports features without effect here: each is named once, with file and line, and the import succeeds.
-func TestIgnoredFeatures(t *testing.T) {
-	t.Parallel()
-	e := newExecutor(t)
-	all := files(`resource "coder_agent" "main" {
+// ignoredInModule has such features in a module.
+const ignoredInModule = `resource "coder_agent" "x" {
+  arch = "amd64"
+  os   = "linux"
+  resources_monitoring {
+    volume {
+      path      = "/"
+      enabled   = true
+      threshold = 90
+    }
+  }
+}
+data "coder_task" "me" {}
+`
+
+// ignoredFeatures is a template with features that have no effect here, and with some that look like them.
+const ignoredFeatures = `resource "coder_agent" "main" {
   arch          = "amd64"
   os            = "linux"
   api_key_scope = "no_user_data"
@@ -107,21 +119,15 @@ data "coder_workspace_preset" "made" {
     }
   }
 }
-`)
+`
+
+// TestIgnoredFeatures imports features without effect here: each is named once, with file and line, and the import succeeds.
+func TestIgnoredFeatures(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t)
+	all := files(ignoredFeatures)
 	all["given/main.tf"] = files("variable \"agent_id\" {}\nresource \"coder_script\" \"s\" {\n  agent_id = var.agent_id\n  display_name = \"s\"\n  script = \"true\"\n  run_on_start = true\n}\n")["main.tf"]
-	all["far/main.tf"] = files(`resource "coder_agent" "x" {
-  arch = "amd64"
-  os   = "linux"
-  resources_monitoring {
-    volume {
-      path      = "/"
-      enabled   = true
-      threshold = 90
-    }
-  }
-}
-data "coder_task" "me" {}
-`)["main.tf"]
+	all["far/main.tf"] = files(ignoredInModule)["main.tf"]
 	j := newTrial(t, all)
 	result := j.importIt(e, &provisionerpb.TemplateImport{})
 	log := j.sink.text()

@@ -17,6 +17,32 @@ import (
 // attackCalls runs inside a job. It makes the system calls and opens the files that attacks on a kernel and on other processes begin with,
 // and prints those that were not refused.
 func attackCalls(daemon string) error {
+	callKernel()
+	openSockets()
+	openFiles(daemon)
+	// The same methods work on what is the job's own.
+	if own, err := os.ReadFile("/proc/self/environ"); err != nil || len(own) == 0 {
+		return fmt.Errorf("read its own environment: %w", err)
+	}
+	if err := os.WriteFile("own", nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Link("own", "link"); err != nil {
+		return err
+	}
+	fmt.Println("END")
+	return nil
+}
+
+// reached prints what an attack reached, if it met no error.
+func reached(what string, err error) {
+	if err == nil {
+		fmt.Printf("REACHED <%s>\n", what)
+	}
+}
+
+// callKernel makes the system calls that a job must not make.
+func callKernel() {
 	path, buf := []byte("/\x00"), make([]byte, 4096)
 	root, out := uintptr(unsafe.Pointer(&path[0])), uintptr(unsafe.Pointer(&buf[0]))
 	here := ^uintptr(99) // AT_FDCWD
@@ -61,6 +87,10 @@ func attackCalls(daemon string) error {
 			fmt.Printf("REACHED <the call %s>: %v\n", c.name, err)
 		}
 	}
+}
+
+// openSockets opens the sockets that pass the kernel's network stack by.
+func openSockets() {
 	for _, c := range []struct {
 		name              string
 		domain, kind, way int
@@ -70,11 +100,10 @@ func attackCalls(daemon string) error {
 			unix.Close(fd)
 		}
 	}
-	attack := func(what string, err error) {
-		if err == nil {
-			fmt.Printf("REACHED <%s>\n", what)
-		}
-	}
+}
+
+// openFiles opens what other processes and the machine keep in files, in ways that would also work with the job's own.
+func openFiles(daemon string) {
 	for _, name := range []string{"environ", "maps", "mem", "cwd", "root", "fd"} {
 		for _, process := range []string{daemon, "1"} {
 			file := filepath.Join("/proc", process, name)
@@ -85,7 +114,7 @@ func attackCalls(daemon string) error {
 				data = make([]byte, len(entries))
 			}
 			if err == nil && len(data) > 0 {
-				attack(file, nil)
+				reached(file, nil)
 			}
 		}
 	}
@@ -95,7 +124,7 @@ func attackCalls(daemon string) error {
 			_, err = f.Read(make([]byte, 1))
 			f.Close()
 		}
-		attack("reading "+name, err)
+		reached("reading "+name, err)
 	}
 	for _, name := range []string{
 		"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/release_agent", "/sys/kernel/uevent_helper",
@@ -105,26 +134,14 @@ func attackCalls(daemon string) error {
 		if err == nil {
 			f.Close()
 		}
-		attack("writing "+name, err)
+		reached("writing "+name, err)
 	}
-	attack("escaping the kernel's choice of victims", os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0))
+	reached("escaping the kernel's choice of victims", os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0))
 	for _, name := range []string{"/etc/passwd", "/usr/bin/env", "/etc/shadow"} {
-		attack("a hard link to "+name, os.Link(name, "link"))
+		reached("a hard link to "+name, os.Link(name, "link"))
 	}
-	attack("a block device", unix.Mknod("device", unix.S_IFBLK|0o666, int(unix.Mkdev(7, 0))))
-	attack("a character device", unix.Mknod("device", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 1))))
-	// The same methods work on what is the job's own.
-	if own, err := os.ReadFile("/proc/self/environ"); err != nil || len(own) == 0 {
-		return fmt.Errorf("read its own environment: %w", err)
-	}
-	if err := os.WriteFile("own", nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Link("own", "link"); err != nil {
-		return err
-	}
-	fmt.Println("END")
-	return nil
+	reached("a block device", unix.Mknod("device", unix.S_IFBLK|0o666, int(unix.Mkdev(7, 0))))
+	reached("a character device", unix.Mknod("device", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 1))))
 }
 
 // TestSystemCalls makes a job call the kernel directly, without the programs of the host that a shell would use.

@@ -125,6 +125,52 @@ func TestFilesOfTheHost(t *testing.T) {
 	}
 }
 
+// hostWorks are commands that work for jobs and workspaces, by what they need of the host.
+var hostWorks = map[string]string{
+	"names of hosts":      "getent hosts localhost",
+	"names of accounts":   "getent passwd root",
+	"authorities":         "test -s /etc/ssl/certs/ca-certificates.crt && cat /etc/ssl/certs/ca-certificates.crt",
+	"time zone":           "cat /etc/localtime",
+	"alternatives":        "echo x | awk '{print}'",
+	"a login shell":       "bash -lc true",
+	"libraries":           "cat /etc/ld.so.cache",
+	"the resolver":        "cat /etc/resolv.conf",
+	"name of the system":  ". /etc/os-release",
+	"a program of /opt":   "test -x /opt/app/bin/program",
+	"a link to an open":   "cat /opt/link/harmless",
+	"TLS of Python":       "! command -v python3 || python3 -c 'import ssl; ssl.create_default_context()'",
+	"Perl":                "perl -e 'use POSIX;'",
+	"git":                 "git init -q \"$(mktemp -d)\"",
+	"a temporary file":    "f=$(mktemp) && rm $f",
+	"nothing to write to": "! ( echo x >/etc/x || mkdir /x || echo x >/opt/x )",
+}
+
+// checkReads checks what the script of readHost printed in a job or a workspace.
+func checkReads(t *testing.T, who, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "SECRET ") {
+			t.Errorf("%s reads %s", who, line)
+		}
+	}
+	for name, text := range hostFiles(t) {
+		if text == "open" && !strings.Contains(log, "open "+name) {
+			t.Errorf("%s does not read %s", who, name)
+		}
+	}
+	if got := strings.Count(log, "open /etc/corp/ca.pem"); got < 2 {
+		t.Errorf("%s reads a linked certificate %d times, want 2", who, got)
+	}
+	for what := range hostWorks {
+		if !strings.Contains(log, "WORKS <"+what+">") {
+			t.Errorf("%s lacks %s", who, what)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s:\n%s", who, log)
+	}
+}
+
 // readHost lets a job and a workspace of one setup read.
 func readHost(t *testing.T, setup string) {
 	t.Helper()
@@ -153,56 +199,14 @@ func readHost(t *testing.T, setup string) {
 		}
 	}
 	script.WriteString("cat /etc/ssl/certs/linked.pem /etc/ssl/certs/evil.pem /opt/link/other.key\ncat /etc/codermesh/* /etc/*/* /opt/*/* | grep -a SECRET\n")
-	works := map[string]string{
-		"names of hosts":      "getent hosts localhost",
-		"names of accounts":   "getent passwd root",
-		"authorities":         "test -s /etc/ssl/certs/ca-certificates.crt && cat /etc/ssl/certs/ca-certificates.crt",
-		"time zone":           "cat /etc/localtime",
-		"alternatives":        "echo x | awk '{print}'",
-		"a login shell":       "bash -lc true",
-		"libraries":           "cat /etc/ld.so.cache",
-		"the resolver":        "cat /etc/resolv.conf",
-		"name of the system":  ". /etc/os-release",
-		"a program of /opt":   "test -x /opt/app/bin/program",
-		"a link to an open":   "cat /opt/link/harmless",
-		"TLS of Python":       "! command -v python3 || python3 -c 'import ssl; ssl.create_default_context()'",
-		"Perl":                "perl -e 'use POSIX;'",
-		"git":                 "git init -q \"$(mktemp -d)\"",
-		"a temporary file":    "f=$(mktemp) && rm $f",
-		"nothing to write to": "! ( echo x >/etc/x || mkdir /x || echo x >/opt/x )",
-	}
-	for _, what := range slices.Sorted(maps.Keys(works)) {
-		fmt.Fprintf(&script, "( %s ) >/dev/null && echo 'WORKS <%s>'\n", works[what], what)
-	}
-	check := func(who, log string) {
-		t.Helper()
-		for line := range strings.Lines(log) {
-			if strings.Contains(line, "SECRET ") {
-				t.Errorf("%s: %s reads %s", setup, who, line)
-			}
-		}
-		for name, text := range files {
-			if text == "open" && !strings.Contains(log, "open "+name) {
-				t.Errorf("%s: %s does not read %s", setup, who, name)
-			}
-		}
-		if got := strings.Count(log, "open /etc/corp/ca.pem"); got < 2 {
-			t.Errorf("%s: %s reads a linked certificate %d times, want 2", setup, who, got)
-		}
-		for what := range works {
-			if !strings.Contains(log, "WORKS <"+what+">") {
-				t.Errorf("%s: %s lacks %s", setup, who, what)
-			}
-		}
-		if t.Failed() {
-			t.Logf("%s:\n%s", who, log)
-		}
+	for _, what := range slices.Sorted(maps.Keys(hostWorks)) {
+		fmt.Fprintf(&script, "( %s ) >/dev/null && echo 'WORKS <%s>'\n", hostWorks[what], what)
 	}
 	log, result := runScript(t, e, script.String())
 	if result.GetError() != "" {
 		t.Fatalf("%s\n%s", result.GetError(), log)
 	}
-	check("a job", log)
+	checkReads(t, setup+": a job", log)
 
 	m := metadata()
 	id := uuid.New()
@@ -214,7 +218,7 @@ func readHost(t *testing.T, setup string) {
 	log = <-bodies
 	j = newTrial(t, template)
 	ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: remove, Metadata: m, State: state}))
-	check("a workspace", log)
+	checkReads(t, setup+": a workspace", log)
 }
 
 // workspaceOf returns a template whose workspace is a process that runs a script.

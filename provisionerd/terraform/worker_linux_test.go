@@ -10,12 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 )
 
-// TestOtherJobsWorker runs a job that attaches a Terraform of its own to the provider worker of a job in another slot, of the same account,
-// while the owner's job reads its session token.
-func TestOtherJobsWorker(t *testing.T) {
-	t.Parallel()
-	e := newExecutor(t, func(o *terraform.Options) { o.Slots = 2 })
-	victim := newTrial(t, files(`
+// tokenReader reads its owner's session token, and waits.
+const tokenReader = `
 data "coder_workspace_owner" "me" {}
 resource "terraform_data" "secret" {
   triggers_replace = sha256(data.coder_workspace_owner.me.session_token)
@@ -26,7 +22,14 @@ resource "terraform_data" "wait" {
     command = "echo victim-is-at=$TMPDIR; while [ ! -e gate ]; do sleep 0.1; done"
   }
 }
-`))
+`
+
+// TestOtherJobsWorker runs a job that attaches a Terraform of its own to the provider worker of a job in another slot, of the same account,
+// while the owner's job reads its session token.
+func TestOtherJobsWorker(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, func(o *terraform.Options) { o.Slots = 2 })
+	victim := newTrial(t, files(tokenReader))
 	victim.slot = 1
 	at := make(chan string, 1)
 	victim.sink.onLine = func(line string) {
