@@ -70,26 +70,7 @@ func open(t *testing.T, s *coderdtest.Server, p *person, session string) *opened
 	life, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
 	agent := "/api/v2/workspaceagents/" + p.agent.String()
-	for kind, path := range map[string]string{
-		"event stream":    "/api/v2/events",
-		"watch":           "/api/v2/workspaces/" + p.workspace.String() + "/watch",
-		"metadata stream": agent + "/watch-metadata",
-	} {
-		req, err := http.NewRequestWithContext(life, "GET", s.URL.String()+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = shown
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil || resp.StatusCode != 200 {
-			t.Fatalf("%s: %v %+v", kind, err, resp)
-		}
-		first := bufio.NewReader(resp.Body)
-		if _, err := first.ReadString('\n'); err != nil {
-			t.Fatalf("%s: %v", kind, err)
-		}
-		o.until(t, kind, func() { io.Copy(io.Discard, first) }, func() { resp.Body.Close() })
-	}
+	o.openStreams(life, t, s, p)
 	for kind, path := range map[string]string{
 		"watch by websocket":    "/api/v2/workspaces/" + p.workspace.String() + "/watch-ws",
 		"metadata by websocket": agent + "/watch-metadata-ws",
@@ -147,6 +128,31 @@ func open(t *testing.T, s *coderdtest.Server, p *person, session string) *opened
 		}
 	}, leave)
 	return o
+}
+
+// openStreams opens what the server answers with events.
+func (o *opened) openStreams(life context.Context, t *testing.T, s *coderdtest.Server, p *person) {
+	t.Helper()
+	for kind, path := range map[string]string{
+		"event stream":    "/api/v2/events",
+		"watch":           "/api/v2/workspaces/" + p.workspace.String() + "/watch",
+		"metadata stream": "/api/v2/workspaceagents/" + p.agent.String() + "/watch-metadata",
+	} {
+		req, err := http.NewRequestWithContext(life, "GET", s.URL.String()+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(sdk.SessionHeader, o.session)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%s: %v %+v", kind, err, resp)
+		}
+		first := bufio.NewReader(resp.Body)
+		if _, err := first.ReadString('\n'); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		o.until(t, kind, func() { io.Copy(io.Discard, first) }, func() { resp.Body.Close() })
+	}
 }
 
 // until notes when read returns.
