@@ -54,6 +54,20 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// TestLongest: a token of 4096 bytes is read, and none that is longer.
+func TestLongest(t *testing.T) {
+	t.Parallel()
+	for length, ok := range map[int]bool{4096: true, 4098: false} { // base64 without padding never has 4097
+		token, err := signedtoken.Sign(key, "visa", strings.Repeat("x", (length-44)*3/4-2))
+		if err != nil || len(token) != length {
+			t.Fatalf("%d bytes, %v", len(token), err)
+		}
+		if err := signedtoken.Verify(key, "visa", token, new(string)); (err == nil) != ok {
+			t.Errorf("a token of %d bytes: %v", length, err)
+		}
+	}
+}
+
 func FuzzVerify(f *testing.F) {
 	f.Add(golden.Reveal())
 	f.Add("e30.e30")

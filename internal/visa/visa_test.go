@@ -12,6 +12,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/internal/meshport"
 	"github.com/codermesh/codermesh/v2/internal/secret"
+	"github.com/codermesh/codermesh/v2/internal/signedtoken"
 	"github.com/codermesh/codermesh/v2/internal/visa"
 )
 
@@ -77,6 +78,51 @@ func TestVisa(t *testing.T) {
 	if _, err := visa.Open(nil, signed(t, nil, nil), now); !errors.Is(err, visa.ErrInvalid) {
 		t.Errorf("no key: %v", err)
 	}
+}
+
+// TestBounds: a visa is valid until the clocks may no longer differ, and has a longest form.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	key := secret.Token("of the agent").Hash()
+	if visa.Lifetime != 5*time.Minute || visa.Leeway != time.Minute {
+		t.Errorf("a visa is valid for %s, and %s longer: docs/regions.md promises 5m and 1m", visa.Lifetime, visa.Leeway)
+	}
+	last := now.Add(visa.Lifetime + visa.Leeway - time.Second)
+	if _, err := visa.Open(key, signed(t, key, nil), last); err != nil {
+		t.Errorf("in the last second: %v", err)
+	}
+	for length, ok := range map[int]bool{1024: true, 1026: false} { // base64 without padding never has 1025
+		if _, err := visa.Open(key, signedOf(t, key, length), now); (err == nil) != ok {
+			t.Errorf("a visa of %d bytes: %v", length, err)
+		}
+	}
+	for length, ok := range map[int]bool{1040: true, 1041: false} {
+		request := "renew " + strings.Repeat("a", length-len("renew "))
+		if verb, _, err := visa.ReadRequest(strings.NewReader(request + "\n")); (err == nil) != ok || ok && verb != visa.Renew {
+			t.Errorf("a request of %d bytes: %q, %v", length, verb, err)
+		}
+	}
+	broken, w := io.Pipe()
+	broken.Close()
+	if err := visa.WriteRequest(w, visa.OpenPort, "x"); err == nil {
+		t.Error("a request to an agent that has gone is written")
+	}
+}
+
+// signedOf returns a visa of a length, with a field of a later version.
+func signedOf(t *testing.T, key []byte, length int) secret.Token {
+	t.Helper()
+	for n := range length {
+		token, err := signedtoken.Sign(key, "visa", map[string]any{"p": 8080, "e": now.Unix(), "later": strings.Repeat("x", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(token) == length {
+			return token
+		}
+	}
+	t.Fatalf("no visa has %d bytes", length)
+	return ""
 }
 
 // What follows a request belongs to the app.

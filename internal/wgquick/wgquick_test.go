@@ -59,6 +59,22 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
+// TestParseKeyBelowTheModulus: keys that are large numbers, and still less than 2^255-19, have one form.
+func TestParseKeyBelowTheModulus(t *testing.T) {
+	t.Parallel()
+	ones, zeros := strings.Repeat("ff", 8), strings.Repeat("00", 8)
+	for what, digits := range map[string]string{
+		"p-2":              "eb" + strings.Repeat("ff", 30) + "7f",
+		"the second word":  ones + zeros + ones + ones[:14] + "7f",
+		"the third word":   ones + ones + zeros + ones[:14] + "7f",
+		"the highest word": ones + ones + ones + "fe" + ones[:12] + "7f",
+	} {
+		if _, err := wgquick.ParseKey(encode(t, digits)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // FuzzParseKey checks that every key that is accepted has one form, and that a pair of programs agree on a secret with it.
 func FuzzParseKey(f *testing.F) {
 	f.Add("")
@@ -97,6 +113,21 @@ func TestPair(t *testing.T) {
 	}
 	if strings.Contains(pair.Private.String(), pair.Private.Reveal()) {
 		t.Error("the private key prints as it is")
+	}
+}
+
+// TestClamp: a private key is a multiple of eight whose highest bit is the second one (RFC 7748, section 5).
+func TestClamp(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[byte][2]byte{0xff: {0xf8, 0x7f}, 0: {0, 0x40}, 0x0f: {0x08, 0x4f}} {
+		var key [wgquick.KeySize]byte
+		for i := range key {
+			key[i] = given
+		}
+		wgquick.Clamp(&key)
+		if key[0] != want[0] || key[31] != want[1] || bytes.Count(key[1:31], []byte{given}) != 30 {
+			t.Errorf("bytes %#x: got %x", given, key)
+		}
 	}
 }
 
