@@ -157,16 +157,8 @@ func follow(t *testing.T, d *deployment) <-chan string {
 	return out
 }
 
-// TestFormsDependOnAnswers pushes a template whose options depend on another answer, asks for its form, and makes a workspace with
-// answers that the import did not try.
-func TestFormsDependOnAnswers(t *testing.T) {
-	t.Parallel()
-	d := startServer(t)
-	template := filepath.Join(d.dir, "zones")
-	if err := os.Mkdir(template, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	const source = `
+// zonesTemplate has options that depend on another answer.
+const zonesTemplate = `
 terraform {
   required_providers {
     coder = { source = "coder/coder" }
@@ -197,7 +189,17 @@ resource "terraform_data" "zone" {
   input = data.coder_parameter.zone.value
 }
 `
-	if err := os.WriteFile(filepath.Join(template, "main.tf"), []byte(source), 0o600); err != nil {
+
+// TestFormsDependOnAnswers pushes a template whose options depend on another answer, asks for its form, and makes a workspace with
+// answers that the import did not try.
+func TestFormsDependOnAnswers(t *testing.T) {
+	t.Parallel()
+	d := startServer(t)
+	template := filepath.Join(d.dir, "zones")
+	if err := os.Mkdir(template, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(template, "main.tf"), []byte(zonesTemplate), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.coder("templates", "push", "zones", "-d", template, "-y")

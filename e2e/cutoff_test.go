@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,33 +38,9 @@ func TestServerWithoutLinks(t *testing.T) {
 	f.coder("create", "dev", "-t", "process", "-y")
 	testwait.Until(t, "the agent is connected", f.agentIs("dev", "connected"))
 
-	alone := &deployment{server: newServer(filepath.Join(f.dir, "alone")), t: t, token: f.token}
-	alone.netns, alone.base = l.ns("srv"), "http://"+net.JoinHostPort(l.server, alone.port)
-	alone.args = f.servers[0].args
-	alone.extra = append(slices.Clone(f.servers[0].extra), "CODER_HTTP_ADDRESS=0.0.0.0:"+alone.port,
-		"CODER_REPLICA_URL=http://127.0.0.1:1")
-	t.Cleanup(func() {
-		if err := alone.end(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("log of the server in its own network:\n%s", alone.logText())
-		}
-	})
-	if err := alone.start(); err != nil {
-		t.Fatal(err)
-	}
+	alone := aloneServer(t, l, f)
 	alone.coder("login", alone.url(), "--token", f.token)
-	began := time.Now()
-	if out := alone.coder("ssh", "dev", "--", "echo linked"); out != "linked\n" {
-		t.Errorf("a session through a server that the others cannot reach: got %q", out)
-	}
-	t.Logf("a session through a server that the others cannot reach: %s", time.Since(began))
-	began = time.Now()
-	if out := alone.coder("ssh", "--disable-direct-connections", "dev", "--", "echo relayed"); out != "relayed\n" {
-		t.Errorf("a relayed session through a server that the others cannot reach: got %q", out)
-	}
-	t.Logf("a relayed session through a server that the others cannot reach: %s", time.Since(began))
+	alone.reaches(t)
 
 	var ports []string
 	for _, s := range f.servers {
@@ -86,26 +63,7 @@ add rule ip cut out tcp dport { %s } reject with tcp reset`, strings.Join(ports,
 	for _, r := range list {
 		ids[r.RelayAddress] = r.ID.String()[:8]
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*settle)
-	defer cancel()
-	waiting := alone.command(ctx, "ssh", "dev", "--", "echo linked again")
-	notes, err := os.Create(filepath.Join(alone.dir, "notes"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer notes.Close()
-	var out strings.Builder
-	waiting.Stdout, waiting.Stderr = &out, notes
-	if err := waiting.Start(); err != nil {
-		t.Fatal(err)
-	}
-	said := func() string {
-		text, err := os.ReadFile(notes.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
+	waiting, out, said := alone.waits(t)
 	testwait.Until(t, "the command says which servers cannot reach each other", func() error {
 		const reason = "the server %s, which answers this command, cannot reach the server %s, which the agent is connected to"
 		return testwait.Contains(said(), fmt.Sprintf(reason,
@@ -134,4 +92,66 @@ add rule ip cut out tcp dport { %s } reject with tcp reset`, strings.Join(ports,
 	}
 	t.Logf("the session goes on after %s", time.Since(back))
 	testwait.Until(t, "load balancers use the server", alone.healthy)
+}
+
+// aloneServer starts a server of a fleet in a network of its own. The others cannot reach it at its replica URL.
+func aloneServer(t *testing.T, l *lab, f *fleet) *deployment {
+	t.Helper()
+	alone := &deployment{server: newServer(filepath.Join(f.dir, "alone")), t: t, token: f.token}
+	alone.netns, alone.base = l.ns("srv"), "http://"+net.JoinHostPort(l.server, alone.port)
+	alone.args = f.servers[0].args
+	alone.extra = append(slices.Clone(f.servers[0].extra), "CODER_HTTP_ADDRESS=0.0.0.0:"+alone.port,
+		"CODER_REPLICA_URL=http://127.0.0.1:1")
+	t.Cleanup(func() {
+		if err := alone.end(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("log of the server in its own network:\n%s", alone.logText())
+		}
+	})
+	if err := alone.start(); err != nil {
+		t.Fatal(err)
+	}
+	return alone
+}
+
+// reaches uses a workspace through a server that the others cannot reach, directly and relayed.
+func (d *deployment) reaches(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	if out := d.coder("ssh", "dev", "--", "echo linked"); out != "linked\n" {
+		t.Errorf("a session through a server that the others cannot reach: got %q", out)
+	}
+	t.Logf("a session through a server that the others cannot reach: %s", time.Since(began))
+	began = time.Now()
+	if out := d.coder("ssh", "--disable-direct-connections", "dev", "--", "echo relayed"); out != "relayed\n" {
+		t.Errorf("a relayed session through a server that the others cannot reach: got %q", out)
+	}
+	t.Logf("a relayed session through a server that the others cannot reach: %s", time.Since(began))
+}
+
+// waits runs a command whose session cannot be opened yet. It returns the command, its output, and what tells what it has said so far.
+func (d *deployment) waits(t *testing.T) (waiting *exec.Cmd, out *strings.Builder, said func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*settle)
+	t.Cleanup(cancel)
+	waiting = d.command(ctx, "ssh", "dev", "--", "echo linked again")
+	notes, err := os.Create(filepath.Join(d.dir, "notes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { notes.Close() })
+	out = new(strings.Builder)
+	waiting.Stdout, waiting.Stderr = out, notes
+	if err := waiting.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return waiting, out, func() string {
+		text, err := os.ReadFile(notes.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
 }

@@ -89,12 +89,7 @@ func TestExternalAuth(t *testing.T) {
 	provider := extauthtest.New(t)
 	forge := gitForge(t, provider)
 	d := prepare(t)
-	d.extra = []string{
-		"CODER_EXTERNAL_AUTH_0_ID=forge", "CODER_EXTERNAL_AUTH_0_TYPE=custom", "CODER_EXTERNAL_AUTH_0_DISPLAY_NAME=The Forge",
-		"CODER_EXTERNAL_AUTH_0_CLIENT_ID=" + extauthtest.ClientID, "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=" + extauthtest.ClientSecret,
-		"CODER_EXTERNAL_AUTH_0_AUTH_URL=" + provider.URL + "/authorize", "CODER_EXTERNAL_AUTH_0_TOKEN_URL=" + provider.URL + "/token",
-		"CODER_EXTERNAL_AUTH_0_VALIDATE_URL=" + provider.URL + "/user", "CODER_EXTERNAL_AUTH_0_REGEX=" + strings.ReplaceAll(forge.URL, ".", `\.`),
-	}
+	d.extra = forgeLogin(provider, forge)
 	d.begin()
 	d.pushProcess()
 	d.pushNeeding("needing", "")
@@ -146,12 +141,31 @@ func TestExternalAuth(t *testing.T) {
 		t.Errorf("another host: %v\n%s", err, stderr)
 	}
 
-	// Another user's workspace has no access to it. Where the login is optional, it is created without one.
+	d.othersHaveNoLogin(t, page)
+
+	d.neverInPlain(provider)
+
+	d.unlinked(t, page, repository, token)
+}
+
+// forgeLogin is the environment of a server whose users sign in to a forge.
+func forgeLogin(provider *extauthtest.Provider, forge *httptest.Server) []string {
+	return []string{
+		"CODER_EXTERNAL_AUTH_0_ID=forge", "CODER_EXTERNAL_AUTH_0_TYPE=custom", "CODER_EXTERNAL_AUTH_0_DISPLAY_NAME=The Forge",
+		"CODER_EXTERNAL_AUTH_0_CLIENT_ID=" + extauthtest.ClientID, "CODER_EXTERNAL_AUTH_0_CLIENT_SECRET=" + extauthtest.ClientSecret,
+		"CODER_EXTERNAL_AUTH_0_AUTH_URL=" + provider.URL + "/authorize", "CODER_EXTERNAL_AUTH_0_TOKEN_URL=" + provider.URL + "/token",
+		"CODER_EXTERNAL_AUTH_0_VALIDATE_URL=" + provider.URL + "/user", "CODER_EXTERNAL_AUTH_0_REGEX=" + strings.ReplaceAll(forge.URL, ".", `\.`),
+	}
+}
+
+// othersHaveNoLogin: another user's workspace has no access to the login. Where the login is optional, it is created without one.
+func (d *deployment) othersHaveNoLogin(t *testing.T, page string) {
+	t.Helper()
 	bob := d.member("bob")
 	if _, stderr, err := d.tryAs("bob", "create", "bobs", "-t", "offering", "-y", "--wait"); err != nil {
 		t.Fatalf("bob's workspace: %v\n%s", err, stderr)
 	}
-	sum = sha256.Sum256(nil)
+	sum := sha256.Sum256(nil)
 	if out, stderr, err := d.tryAs("bob", "ssh", "bobs", "--", "echo $LOGIN_SUM"); err != nil || strings.TrimSpace(out) != hex.EncodeToString(sum[:]) {
 		t.Errorf("the template got the sum %q for bob, want that of nothing: %v\n%s", out, err, stderr)
 	}
@@ -162,17 +176,18 @@ func TestExternalAuth(t *testing.T) {
 	if err := call("GET", d.url()+"/api/v2/external-auth", bob, nil, &links); err != nil || len(links.Links) != 0 || len(links.Providers) != 1 {
 		t.Errorf("bob's links: %+v, %v", links, err)
 	}
+}
 
-	d.neverInPlain(provider)
-
-	// After unlinking, git prints where to sign in, and prompts if there is a terminal.
+// unlinked removes the login. Git then prints where to sign in, and prompts if there is a terminal.
+func (d *deployment) unlinked(t *testing.T, page, repository, token string) {
+	t.Helper()
 	if err := call("DELETE", d.url()+"/api/v2/external-auth/forge", d.token, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if out, _, err := in("coder external-auth access-token forge"); status(err) != 1 || strings.TrimSpace(out) != page {
+	if out, _, err := d.try("ssh", "dev", "--", "coder external-auth access-token forge"); status(err) != 1 || strings.TrimSpace(out) != page {
 		t.Errorf("access-token without a link: %v, %q", err, out)
 	}
-	if _, stderr, err := in("GIT_TERMINAL_PROMPT=0 git ls-remote " + repository); err == nil || !strings.Contains(stderr, "open "+page) {
+	if _, stderr, err := d.try("ssh", "dev", "--", "GIT_TERMINAL_PROMPT=0 git ls-remote "+repository); err == nil || !strings.Contains(stderr, "open "+page) {
 		t.Errorf("git without a link: %v\n%s", err, stderr)
 	}
 	asked := d.types(t, "ssh", "dev", "-t", "--", "git ls-remote "+repository)

@@ -123,6 +123,25 @@ func (o office) in(proxy, url string) []string {
 	return []string{"ip", "netns", "exec", o.name, "env", "HTTPS_PROXY=" + proxy, "CODER_URL=" + url}
 }
 
+// officeTemplate starts an agent behind the proxy: its folder, the URL of the server, the proxy, its authorities and the program.
+const officeTemplate = `terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "process" {
+  count = data.coder_workspace.me.start_count
+  provisioner "local-exec" {
+    command = "cd %[1]s; HOME=%[1]s CODER_AGENT_TOKEN=${coder_agent.main.token} CODER_AGENT_URL=%[2]s HTTPS_PROXY='%[3]s' SSL_CERT_FILE=%[4]s setsid %[5]s agent >%[1]s/agent.log 2>&1 </dev/null &"
+  }
+}
+`
+
 // TestHTTPSProxy: where an HTTPS proxy with a password is the only way out, a laptop, an agent and an external provisioner work. The
 // API, the coordinator's websocket and the relay all go through it.
 func TestHTTPSProxy(t *testing.T) {
@@ -160,23 +179,7 @@ func TestHTTPSProxy(t *testing.T) {
 	if err := os.Mkdir(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d.push("office", fmt.Sprintf(`terraform {
-  required_providers {
-    coder = { source = "coder/coder" }
-  }
-}
-data "coder_workspace" "me" {}
-resource "coder_agent" "main" {
-  os   = "linux"
-  arch = "amd64"
-}
-resource "terraform_data" "process" {
-  count = data.coder_workspace.me.start_count
-  provisioner "local-exec" {
-    command = "cd %[1]s; HOME=%[1]s CODER_AGENT_TOKEN=${coder_agent.main.token} CODER_AGENT_URL=%[2]s HTTPS_PROXY='%[3]s' SSL_CERT_FILE=%[4]s setsid %[5]s agent >%[1]s/agent.log 2>&1 </dev/null &"
-  }
-}
-`, home, serverURL, work.proxy, cert, coder))
+	d.push("office", fmt.Sprintf(officeTemplate, home, serverURL, work.proxy, cert, coder))
 	d.coder("create", "dev", "-t", "office", "-y")
 
 	from := func(ctx context.Context, proxy string, args ...string) *exec.Cmd {
@@ -212,13 +215,19 @@ resource "terraform_data" "process" {
 		}
 	}
 
+	p.passedAll(t, map[string]office{"the laptop": laptop, "agent and provisioner": work})
+}
+
+// passedAll checks that all of some offices' connections went through the proxy to the server.
+func (p *connectProxy) passedAll(t *testing.T, offices map[string]office) {
+	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.others) > 0 {
 		t.Errorf("the proxy was asked for %q", p.others)
 	}
 	// At least three connections each: that of the API or RPC, the coordinator's and the relay's.
-	for what, o := range map[string]office{"the laptop": laptop, "agent and provisioner": work} {
+	for what, o := range offices {
 		if p.passed[o.address] < 3 {
 			t.Errorf("%s made %d connections through the proxy", what, p.passed[o.address])
 		}

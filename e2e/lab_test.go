@@ -428,6 +428,27 @@ func (s *labSession) end(to int) {
 func TestLab(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
+	cut := l.hosts()
+	l.deploy()
+
+	for host, direct := range map[string]bool{"easy": true, "hard": false, "inner": true, "lossy": true, "narrow": true, "dark": true, "lax": true, "walled": false} {
+		t.Run("path/"+host, func(t *testing.T) {
+			t.Parallel()
+			l.path(t, host, direct)
+			l.bytes(t, host)
+		})
+	}
+	for _, host := range []string{"narrow", "dark"} {
+		t.Run("relayed/"+host, func(t *testing.T) {
+			t.Parallel()
+			l.bytes(t, host, "--disable-direct-connections")
+		})
+	}
+	l.sessions(t, cut)
+}
+
+// hosts puts one host into each kind of network. It returns the link of the one that is to be cut.
+func (l *lab) hosts() (cut *slowlink.Link) {
 	l.host("ws", natEasy, slowlink.Options{})
 	l.host("easy", natEasy, slowlink.Options{})
 	l.host("hard", natHard, slowlink.Options{})
@@ -454,25 +475,16 @@ func TestLab(t *testing.T) {
 	l.ipIn("inner", "route", "add", "default", "via", "10.72.0.1")
 	l.nat("double", "eth0", natEasy)
 	// Hosts for tests of open sessions.
-	cut := l.host("cut", natEasy, slowlink.Options{})
+	cut = l.host("cut", natEasy, slowlink.Options{})
 	l.host("asleep", natEasy, slowlink.Options{})
 	l.host("blocked", natEasy, slowlink.Options{})
 	l.host("roaming", natEasy, slowlink.Options{})
-	l.deploy()
+	return cut
+}
 
-	for host, direct := range map[string]bool{"easy": true, "hard": false, "inner": true, "lossy": true, "narrow": true, "dark": true, "lax": true, "walled": false} {
-		t.Run("path/"+host, func(t *testing.T) {
-			t.Parallel()
-			l.path(t, host, direct)
-			l.bytes(t, host)
-		})
-	}
-	for _, host := range []string{"narrow", "dark"} {
-		t.Run("relayed/"+host, func(t *testing.T) {
-			t.Parallel()
-			l.bytes(t, host, "--disable-direct-connections")
-		})
-	}
+// sessions runs tests beside each other of what a session survives.
+func (l *lab) sessions(t *testing.T, cut *slowlink.Link) {
+	t.Helper()
 	const to = 500 // 25 s
 	t.Run("session/cut", func(t *testing.T) {
 		t.Parallel()

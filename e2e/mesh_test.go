@@ -185,7 +185,23 @@ func TestPeersAreIsolated(t *testing.T) {
 		t.Fatal("ada does not know the peer that she talks to")
 	}
 
-	stranger, err := joinMesh(t, d, protocol.KindClient, sdk.SessionHeader, eve)
+	strangerIsRefused(t, d, eve, devNode)
+	token := rogueIsRefused(t, d, own, devNode)
+
+	// The silence is not due to a missing responder.
+	if conn, err = ada.session(ctx, dev); err != nil {
+		t.Fatalf("ada's workspace does not answer afterwards: %v", err)
+	}
+	conn.Close()
+
+	tokensAreNotExchanged(t, d, token)
+}
+
+// strangerIsRefused joins with a session of a user who has no right to a workspace.
+func strangerIsRefused(t *testing.T, d *deployment, session string, devNode tailnet.NodeInfo) {
+	t.Helper()
+	dev := devNode.ID
+	stranger, err := joinMesh(t, d, protocol.KindClient, sdk.SessionHeader, session)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,9 +214,13 @@ func TestPeersAreIsolated(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger.silent(t, dev)
+}
 
-	// An attacker uses one agent's token in ways that no agent does.
-	token := d.agentToken(own)
+// rogueIsRefused uses one agent's token in ways that no agent does. It returns the token.
+func rogueIsRefused(t *testing.T, d *deployment, own workspaceJSON, devNode tailnet.NodeInfo) (token string) {
+	t.Helper()
+	dev := devNode.ID
+	token = d.agentToken(own)
 	// The real agent must be silent, or the server refuses the second.
 	for _, pid := range d.agents() {
 		if environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err == nil && bytes.Contains(environ, []byte(own.ID)) {
@@ -220,14 +240,12 @@ func TestPeersAreIsolated(t *testing.T) {
 		t.Fatal(err)
 	}
 	rogue.silent(t, dev)
+	return token
+}
 
-	// The silence is not due to a missing responder.
-	if conn, err = ada.session(ctx, dev); err != nil {
-		t.Fatalf("ada's workspace does not answer afterwards: %v", err)
-	}
-	conn.Close()
-
-	// An agent's token does not work as a user's session, nor vice versa.
+// tokensAreNotExchanged: an agent's token does not work as a user's session, nor vice versa.
+func tokensAreNotExchanged(t *testing.T, d *deployment, token string) {
+	t.Helper()
 	for _, path := range []string{"/api/v2/users/me", "/api/v2/workspaces"} {
 		if err := call(http.MethodGet, d.url()+path, token, nil, nil); err == nil || !strings.Contains(err.Error(), "401") {
 			t.Errorf("GET %s with an agent's token: got %v, want 401", path, err)

@@ -130,6 +130,26 @@ func (h *hosts) rules(namespace, text string) {
 
 func (s site) in() []string { return []string{"ip", "netns", "exec", s.host} }
 
+// farTemplate is built where its tags lead, and has an agent that the test starts.
+const farTemplate = `terraform {
+  required_providers {
+    coder = { source = "coder/coder" }
+  }
+}
+data "coder_workspace" "me" {}
+resource "coder_agent" "main" {
+  os   = "linux"
+  arch = "amd64"
+}
+resource "terraform_data" "host" {
+  count = data.coder_workspace.me.start_count
+  input = coder_agent.main.id
+  provisioner "local-exec" {
+    command = "echo built-at-$(cat /proc/sys/net/ipv4/ip_forward)-$(cat /proc/net/fib_trie | grep -c 192.168.7.2)"
+  }
+}
+`
+
 // TestProvisionerBehindNAT: a provisioner behind a masquerading router that passes only outgoing HTTPS builds a template that needs
 // its tags, on a machine other than the server's, and the agent of the workspace is behind another such router. There is no inbound
 // connection to either, and only HTTPS and STUN to the server.
@@ -178,73 +198,9 @@ func TestProvisionerBehindNAT(t *testing.T) {
 	p.in = rack.in()
 	p.start()
 
-	d.push("far", `terraform {
-  required_providers {
-    coder = { source = "coder/coder" }
-  }
-}
-data "coder_workspace" "me" {}
-resource "coder_agent" "main" {
-  os   = "linux"
-  arch = "amd64"
-}
-resource "terraform_data" "host" {
-  count = data.coder_workspace.me.start_count
-  input = coder_agent.main.id
-  provisioner "local-exec" {
-    command = "echo built-at-$(cat /proc/sys/net/ipv4/ip_forward)-$(cat /proc/net/fib_trie | grep -c 192.168.7.2)"
-  }
-}
-`, "--provisioner-tag", "environment=on_prem", "--provisioner-tag", "data_center=chicago")
+	d.push("far", farTemplate, "--provisioner-tag", "environment=on_prem", "--provisioner-tag", "data_center=chicago")
 	create := d.background("create", "dev", "-t", "far", "-y")
-	var token string
-	testwait.Until(t, "the agent's token is in the state", func() error {
-		out, stderr, err := d.try("state", "pull", "dev")
-		var state struct {
-			Resources []struct {
-				Type      string `json:"type"`
-				Instances []struct {
-					Attributes struct {
-						Token string `json:"token"`
-					} `json:"attributes"`
-				} `json:"instances"`
-			} `json:"resources"`
-		}
-		if err != nil || json.Unmarshal([]byte(out), &state) != nil {
-			return fmt.Errorf("state pull: %s%s (%w)", out, stderr, err)
-		}
-		for _, r := range state.Resources {
-			if r.Type == "coder_agent" && len(r.Instances) == 1 {
-				token = r.Instances[0].Attributes.Token
-			}
-		}
-		return testwait.Unless(token != "", "the state has no agent with a token: %s", out)
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	agent := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", office.host, coder}, "agent")...)
-	agent.Env, agent.Dir = append(d.env("agent"), "CODER_AGENT_URL="+d.url()+"/", "CODER_AGENT_TOKEN="+token), d.dir
-	agent.Cancel = func() error { return agent.Process.Signal(syscall.SIGTERM) }
-	agent.WaitDelay = 10 * time.Second
-	log, err := os.Create(filepath.Join(d.dir, "agent.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	agent.Stdout, agent.Stderr = log, log
-	if err := os.MkdirAll(filepath.Join(d.dir, "home-agent"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = agent.Wait() // our signal ends it
-		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("agent:\n%s", text)
-		}
-	})
+	d.startAgentAt(t, office, d.tokenInState(t, "dev"))
 	if err := <-create.done; err != nil {
 		t.Fatalf("create: %v\n%s", err, create.output.String())
 	}
@@ -276,4 +232,62 @@ resource "terraform_data" "host" {
 			t.Errorf("a program listens at the site: %s", out)
 		}
 	}
+}
+
+// tokenInState waits for the agent's token in the state of a workspace that is being built.
+func (d *deployment) tokenInState(t *testing.T, workspace string) (token string) {
+	t.Helper()
+	testwait.Until(t, "the agent's token is in the state", func() error {
+		out, stderr, err := d.try("state", "pull", workspace)
+		var state struct {
+			Resources []struct {
+				Type      string `json:"type"`
+				Instances []struct {
+					Attributes struct {
+						Token string `json:"token"`
+					} `json:"attributes"`
+				} `json:"instances"`
+			} `json:"resources"`
+		}
+		if err != nil || json.Unmarshal([]byte(out), &state) != nil {
+			return fmt.Errorf("state pull: %s%s (%w)", out, stderr, err)
+		}
+		for _, r := range state.Resources {
+			if r.Type == "coder_agent" && len(r.Instances) == 1 {
+				token = r.Instances[0].Attributes.Token
+			}
+		}
+		return testwait.Unless(token != "", "the state has no agent with a token: %s", out)
+	})
+	return token
+}
+
+// startAgentAt runs an agent on the host of a site, until the test ends.
+func (d *deployment) startAgentAt(t *testing.T, office site, token string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	agent := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", office.host, coder}, "agent")...)
+	agent.Env, agent.Dir = append(d.env("agent"), "CODER_AGENT_URL="+d.url()+"/", "CODER_AGENT_TOKEN="+token), d.dir
+	agent.Cancel = func() error { return agent.Process.Signal(syscall.SIGTERM) }
+	agent.WaitDelay = 10 * time.Second
+	log, err := os.Create(filepath.Join(d.dir, "agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	agent.Stdout, agent.Stderr = log, log
+	if err := os.MkdirAll(filepath.Join(d.dir, "home-agent"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = agent.Wait() // our signal ends it
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("agent:\n%s", text)
+		}
+	})
 }

@@ -194,7 +194,15 @@ func TestRecordings(t *testing.T) {
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}
+	d.token = recordLogin(t, d)
+	recordCreate(t, d)
+	recordFirst(t, d)
+	recordFailedImport(t, d)
+}
 
+// recordLogin creates the first user, signs out and in again. It returns the user's token.
+func recordLogin(t *testing.T, d *deployment) (token string) {
+	t.Helper()
 	r := newRecording(t, d, "login")
 	k := r.run("login", publicURL)
 	k.sees("has no users yet. Create the first one, who owns the server.")
@@ -224,8 +232,12 @@ func TestRecordings(t *testing.T) {
 	k.sees("Welcome, ada.")
 	k.end(0)
 	r.cut()
+	return token
+}
 
-	d.token = token
+// recordCreate creates a workspace whose template has every kind of parameter.
+func recordCreate(t *testing.T, d *deployment) {
+	t.Helper()
 	forms := filepath.Join(d.dir, "forms")
 	d.coder("templates", "init", "--id", "process", forms)
 	if err := os.WriteFile(filepath.Join(forms, "asked.tf"), []byte(askedFor), 0o600); err != nil {
@@ -233,8 +245,8 @@ func TestRecordings(t *testing.T) {
 	}
 	d.coder("templates", "push", "forms", "-d", forms, "-y")
 	d.pushProcess()
-	r = newRecording(t, d, "create")
-	k = r.run("create", "dev")
+	r := newRecording(t, d, "create")
+	k := r.run("create", "dev")
 	k.sees("typing filters")
 	k.answer("for")
 	k.answer("\r")
@@ -257,9 +269,13 @@ func TestRecordings(t *testing.T) {
 	k.sees("Connect: coder ssh dev") // before it: that the workspace is ready, or that its start scripts are still running
 	k.end(0)
 	r.cut()
+}
 
-	r = newRecording(t, d, "first")
-	k = r.run("create", "web", "-t", "process", "-y")
+// recordFirst creates, uses and stops a workspace.
+func recordFirst(t *testing.T, d *deployment) {
+	t.Helper()
+	r := newRecording(t, d, "first")
+	k := r.run("create", "web", "-t", "process", "-y")
 	k.sees("Connect: coder ssh web")
 	k.end(0)
 	k = r.run("ssh", "web")
@@ -272,7 +288,11 @@ func TestRecordings(t *testing.T) {
 	k.sees("The workspace ada/web has been stopped.")
 	k.end(0)
 	r.cut()
+}
 
+// recordFailedImport pushes a template with a mistake.
+func recordFailedImport(t *testing.T, d *deployment) {
+	t.Helper()
 	broken := filepath.Join(d.dir, "broken")
 	if err := os.MkdirAll(broken, 0o755); err != nil {
 		t.Fatal(err)
@@ -292,8 +312,8 @@ resource "coder_agent" "main" {
 	if err := os.WriteFile(filepath.Join(broken, "main.tf"), []byte(template), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r = newRecording(t, d, "failed-import")
-	k = r.run("templates", "push", "broken", "-d", "broken")
+	r := newRecording(t, d, "failed-import")
+	k := r.run("templates", "push", "broken", "-d", "broken")
 	k.sees("Upload broken as broken?")
 	k.answer("\r")
 	k.sees("main.tf:10")

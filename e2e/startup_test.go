@@ -33,15 +33,24 @@ type refusal struct {
 	want  []string
 }
 
-// TestServerRefusesToStart: a server with settings that cannot work says what to do in one sentence, ends with 1, and changes nothing.
-func TestServerRefusesToStart(t *testing.T) {
-	t.Parallel()
-	d := prepare(t, "--provisioner-daemons=0", "--stun-address=off")
-	if err := d.start(); err != nil {
+// spoiled is what the servers of TestServerRefusesToStart are given.
+type spoiled struct {
+	d                                     *deployment // which runs
+	config, database                      string      // its folder, and the URL of its PostgreSQL
+	stranger                              string      // the URL with a wrong password
+	taken                                 string      // an address that a program listens at
+	cert, key                             string      // good ones
+	garbage, openKey, openStates, unknown string      // bad files
+}
+
+func newSpoiled(t *testing.T) *spoiled {
+	t.Helper()
+	s := &spoiled{d: prepare(t, "--provisioner-daemons=0", "--stun-address=off")}
+	if err := s.d.start(); err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(d.dir, "config-admin")
-	database, err := embedded.RunningURL(config)
+	s.config = filepath.Join(s.d.dir, "config-admin")
+	database, err := embedded.RunningURL(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,59 +59,77 @@ func TestServerRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger.User = url.UserPassword(stranger.User.Username(), "guess")
+	s.database, s.stranger = database, stranger.String()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	taken := listener.Addr().String()
-	cert, key := selfSigned(t, d.dir)
-	// file returns the path of a new file in a new folder.
-	file := func(name, text string, mode os.FileMode) string {
-		t.Helper()
-		path := filepath.Join(d.dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	keyText, err := os.ReadFile(key)
+	t.Cleanup(func() { listener.Close() })
+	s.taken = listener.Addr().String()
+	s.cert, s.key = selfSigned(t, s.d.dir)
+	keyText, err := os.ReadFile(s.key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stateKey := base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n"
-	garbage := file("garbage.pem", "garbage", 0o600)
-	openKey := file("open.pem", string(keyText), 0o644)
-	openStates := file("open/state-encryption.key", stateKey, 0o644)
-	unknown := file("unknown.yaml", "networking:\n  accesURL: https://coder.example.com\n", 0o600)
-	external := func(url string) []string { return []string{"--postgres-url", url} }
+	s.garbage = s.file(t, "garbage.pem", "garbage", 0o600)
+	s.openKey = s.file(t, "open.pem", string(keyText), 0o644)
+	s.openStates = s.file(t, "open/state-encryption.key", stateKey, 0o644)
+	s.unknown = s.file(t, "unknown.yaml", "networking:\n  accesURL: https://coder.example.com\n", 0o600)
+	return s
+}
 
-	// The server waits a minute for a database that cannot be reached.
-	unreachable := map[string]*attempt{}
-	for name, r := range map[string]refusal{
-		"nothing listens":      {args: external("postgres://coder:secret@127.0.0.1:1/coder"), want: []string{"PostgreSQL at 127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused:", "start it, or correct the PostgreSQL URL"}},
-		"no host of that name": {args: external("postgres://coder:secret@db.invalid/coder"), want: []string{"PostgreSQL at db.invalid:5432 cannot be reached: lookup db.invalid", "start it, or correct the PostgreSQL URL"}},
-	} {
-		unreachable[name] = r.begin(t, d)
+// file returns the path of a new file in a new folder.
+func (s *spoiled) file(t *testing.T, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(s.d.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	for name, r := range map[string]refusal{
-		"taken HTTP address":    {args: []string{"--http-address", taken}, want: []string{"is used by another program", "choose another address with --http-address"}},
-		"taken HTTPS address":   {args: []string{"--tls-address", taken, "--tls-cert-file", cert, "--tls-key-file", key}, want: []string{"is used by another program", "choose another address with --tls-address"}},
-		"taken metrics address": {args: []string{"--prometheus-enable", "--prometheus-address", taken}, want: []string{"is used by another program", "choose another address with --prometheus-address"}},
-		"taken pprof address":   {args: []string{"--pprof-enable", "--pprof-address", taken}, want: []string{"is used by another program", "choose another address with --pprof-address"}},
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ownDatabase are the arguments of a server with a PostgreSQL that it does not start.
+func ownDatabase(url string) []string { return []string{"--postgres-url", url} }
+
+// unreachable servers wait a minute for a database that cannot be reached.
+func unreachable() map[string]refusal {
+	return map[string]refusal{
+		"nothing listens":      {args: ownDatabase("postgres://coder:secret@127.0.0.1:1/coder"), want: []string{"PostgreSQL at 127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused:", "start it, or correct the PostgreSQL URL"}},
+		"no host of that name": {args: ownDatabase("postgres://coder:secret@db.invalid/coder"), want: []string{"PostgreSQL at db.invalid:5432 cannot be reached: lookup db.invalid", "start it, or correct the PostgreSQL URL"}},
+	}
+}
+
+// addresses are servers that have an address that cannot be listened at.
+func (s *spoiled) addresses() map[string]refusal {
+	return map[string]refusal{
+		"taken HTTP address":    {args: []string{"--http-address", s.taken}, want: []string{"is used by another program", "choose another address with --http-address"}},
+		"taken HTTPS address":   {args: []string{"--tls-address", s.taken, "--tls-cert-file", s.cert, "--tls-key-file", s.key}, want: []string{"is used by another program", "choose another address with --tls-address"}},
+		"taken metrics address": {args: []string{"--prometheus-enable", "--prometheus-address", s.taken}, want: []string{"is used by another program", "choose another address with --prometheus-address"}},
+		"taken pprof address":   {args: []string{"--pprof-enable", "--pprof-address", s.taken}, want: []string{"is used by another program", "choose another address with --pprof-address"}},
 		"unknown address":       {args: []string{"--http-address", "192.0.2.1:3000"}, want: []string{"cannot listen on 192.0.2.1:3000", "choose another address with --http-address"}},
+	}
+}
 
-		"certificate without key":     {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", garbage}, want: []string{"1 --tls-cert-file need as many --tls-key-file, not 0"}},
-		"bad certificate":             {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", garbage, "--tls-key-file", garbage}, want: []string{"cannot use the certificate", "garbage.pem"}},
+// certificates are servers that have a certificate or key that cannot be used.
+func (s *spoiled) certificates() map[string]refusal {
+	return map[string]refusal{
+		"certificate without key":     {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", s.garbage}, want: []string{"1 --tls-cert-file need as many --tls-key-file, not 0"}},
+		"bad certificate":             {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", s.garbage, "--tls-key-file", s.garbage}, want: []string{"cannot use the certificate", "garbage.pem"}},
 		"missing certificate":         {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", "none.pem", "--tls-key-file", "none.pem"}, want: []string{"none.pem: no such file", "name a file that the server's account can read"}},
-		"certificate's key is public": {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", cert, "--tls-key-file", openKey}, want: []string{openKey + " can be read or replaced by every account", "run: chmod 600 " + openKey}},
+		"certificate's key is public": {args: []string{"--tls-address", "127.0.0.1:0", "--tls-cert-file", s.cert, "--tls-key-file", s.openKey}, want: []string{s.openKey + " can be read or replaced by every account", "run: chmod 600 " + s.openKey}},
+	}
+}
 
+// accessURLs are servers that have an access URL that browsers could not use.
+func (s *spoiled) accessURLs() map[string]refusal {
+	return map[string]refusal{
 		"access URL without scheme":   {args: []string{"--access-url", "coder.example.com"}, want: []string{"must start with http:// or https://", "https://coder.example.com"}},
 		"access URL of no web server": {args: []string{"--access-url", "ftp://coder.example.com"}, want: []string{"must start with http:// or https://"}},
 		"access URL with a path":      {args: []string{"--access-url", "https://example.com/coder"}, want: []string{"must not have a path", "it looks like https://coder.example.com"}},
@@ -110,41 +137,69 @@ func TestServerRefusesToStart(t *testing.T) {
 		"access URL without host":     {args: []string{"--access-url", "https://:3000"}, want: []string{"must name a host"}},
 		"access URL of no port":       {args: []string{"--access-url", "https://example.com:99999"}, want: []string{"must have a port between 1 and 65535"}},
 		"unreadable access URL":       {args: []string{"--access-url", "https://[::1"}, want: []string{"cannot be read: missing ']' in host", "it looks like https://coder.example.com"}},
+	}
+}
 
-		"no PostgreSQL URL":         {args: external("mysql://coder@127.0.0.1/coder"), want: []string{"must look like postgres://"}},
-		"wrong password":            {args: external(stranger.String()), want: []string{`refuses the connection: password authentication failed for user "coder"`, "check the user, the password"}},
-		"no such database":          {args: external(strings.Replace(database, "/postgres?", "/nonsense?", 1)), want: []string{`refuses the connection: database "nonsense" does not exist`, "check the user, the password, the database"}},
-		"PostgreSQL without TLS":    {args: external(strings.Replace(dbtest.OldPostgres(t), "=disable", "=require", 1)), want: []string{"refuses the connection", "server refused TLS", "and sslmode in the PostgreSQL URL"}},
-		"PostgreSQL requires TLS":   {args: external(dbtest.RefusingPostgres(t, "28000", `no pg_hba.conf entry for host "127.0.0.1", no encryption`)), want: []string{"refuses the connection: no pg_hba.conf entry", "and sslmode in the PostgreSQL URL"}},
-		"PostgreSQL is not trusted": {args: external(dbtest.UntrustedPostgres(t)), want: []string{"refuses the connection", "failed to verify certificate", "and sslmode in the PostgreSQL URL"}},
-		"old PostgreSQL":            {args: external(dbtest.OldPostgres(t)), want: []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
-		"newer schema":              {args: external(dbtest.NewerURL(t)), want: []string{"This database belongs to a newer release: its schema has migration 9999", "start the newer release again, or restore a backup"}},
+// databases are servers that have a PostgreSQL that refuses them.
+func (s *spoiled) databases(t *testing.T) map[string]refusal {
+	return map[string]refusal{
+		"no PostgreSQL URL":         {args: ownDatabase("mysql://coder@127.0.0.1/coder"), want: []string{"must look like postgres://"}},
+		"wrong password":            {args: ownDatabase(s.stranger), want: []string{`refuses the connection: password authentication failed for user "coder"`, "check the user, the password"}},
+		"no such database":          {args: ownDatabase(strings.Replace(s.database, "/postgres?", "/nonsense?", 1)), want: []string{`refuses the connection: database "nonsense" does not exist`, "check the user, the password, the database"}},
+		"PostgreSQL without TLS":    {args: ownDatabase(strings.Replace(dbtest.OldPostgres(t), "=disable", "=require", 1)), want: []string{"refuses the connection", "server refused TLS", "and sslmode in the PostgreSQL URL"}},
+		"PostgreSQL requires TLS":   {args: ownDatabase(dbtest.RefusingPostgres(t, "28000", `no pg_hba.conf entry for host "127.0.0.1", no encryption`)), want: []string{"refuses the connection: no pg_hba.conf entry", "and sslmode in the PostgreSQL URL"}},
+		"PostgreSQL is not trusted": {args: ownDatabase(dbtest.UntrustedPostgres(t)), want: []string{"refuses the connection", "failed to verify certificate", "and sslmode in the PostgreSQL URL"}},
+		"old PostgreSQL":            {args: ownDatabase(dbtest.OldPostgres(t)), want: []string{"PostgreSQL 9.6 is not supported: version 13 or newer is required", "upgrade it"}},
+		"newer schema":              {args: ownDatabase(dbtest.NewerURL(t)), want: []string{"This database belongs to a newer release: its schema has migration 9999", "start the newer release again, or restore a backup"}},
+	}
+}
 
-		"another clock":          {args: external(dbtest.SkewedURL(t, "90 seconds")), want: []string{"This machine's clock and the database's differ by 1m", "Synchronize both clocks, for example with chrony"}},
-		"a newer server":         {args: external(dbtest.NewerServerURL(t)), want: []string{"The server at http://192.0.2.1:3000 runs version v9.0.0, which does not understand this one", "Upgrade through a release that understands both"}},
-		"another state key":      {args: external(database), begun: true, want: []string{"uses another state-encryption key", "copy that server's file to --state-encryption-key-file"}},
-		"bad state key":          {config: filepath.Dir(file("badkey/state-encryption.key", "short", 0o600)), want: []string{"state-encryption.key", "openssl rand -base64 32"}},
-		"public state key":       {config: filepath.Dir(openStates), want: []string{openStates + " can be read or replaced by every account", "run: chmod 600 " + openStates}},
+// places are servers that have another clock, release, key or folder than they need.
+func (s *spoiled) places(t *testing.T) map[string]refusal {
+	return map[string]refusal{
+		"another clock":          {args: ownDatabase(dbtest.SkewedURL(t, "90 seconds")), want: []string{"This machine's clock and the database's differ by 1m", "Synchronize both clocks, for example with chrony"}},
+		"a newer server":         {args: ownDatabase(dbtest.NewerServerURL(t)), want: []string{"The server at http://192.0.2.1:3000 runs version v9.0.0, which does not understand this one", "Upgrade through a release that understands both"}},
+		"another state key":      {args: ownDatabase(s.database), begun: true, want: []string{"uses another state-encryption key", "copy that server's file to --state-encryption-key-file"}},
+		"bad state key":          {config: filepath.Dir(s.file(t, "badkey/state-encryption.key", "short", 0o600)), want: []string{"state-encryption.key", "openssl rand -base64 32"}},
+		"public state key":       {config: filepath.Dir(s.openStates), want: []string{s.openStates + " can be read or replaced by every account", "run: chmod 600 " + s.openStates}},
 		"no state key":           {args: []string{"--state-encryption-key-file", "none.key"}, want: []string{"none.key: no such file", "name a file that the server's account can read"}},
-		"file for a data folder": {config: filepath.Dir(file("nofolder/postgres", "a file", 0o600)), want: []string{"nofolder/postgres cannot be used", "make it writable, or choose another with --global-config"}},
-		"file for a folder":      {config: garbage, want: []string{"garbage.pem: not a directory", "choose another with --global-config"}},
+		"file for a data folder": {config: filepath.Dir(s.file(t, "nofolder/postgres", "a file", 0o600)), want: []string{"nofolder/postgres cannot be used", "make it writable, or choose another with --global-config"}},
+		"file for a folder":      {config: s.garbage, want: []string{"garbage.pem: not a directory", "choose another with --global-config"}},
 		"folder that cannot be":  {config: "/proc/codermesh", want: []string{"cannot be used", "choose another with --global-config"}},
-		"same folder":            {config: config, want: []string{"another server, process", "--global-config"}},
+		"same folder":            {config: s.config, want: []string{"another server, process", "--global-config"}},
+	}
+}
 
-		"unknown key":      {args: []string{"--config", unknown}, want: []string{"unknown.yaml:2: unknown key networking.accesURL: did you mean networking.accessURL?"}},
+// settings are servers that have settings that cannot be read.
+func (s *spoiled) settings() map[string]refusal {
+	return map[string]refusal{
+		"unknown key":      {args: []string{"--config", s.unknown}, want: []string{"unknown.yaml:2: unknown key networking.accesURL: did you mean networking.accessURL?"}},
 		"missing file":     {args: []string{"--config", "none.yaml"}, want: []string{"--config: cannot read the file: open none.yaml"}},
 		"several mistakes": {args: []string{"--session-duration=x", "--provisioner-daemons=-1", "--tls-min-version=tls10", "--tls-enable", "--replica-url=x"}, want: []string{"4 settings cannot be used", "--session-duration:", "--provisioner-daemons cannot be -1", "--tls-min-version cannot be", "replica URL"}},
-	} {
-		t.Run(name, func(t *testing.T) { r.begin(t, d).check() })
 	}
-	for name, waiting := range unreachable {
+}
+
+// TestServerRefusesToStart: a server with settings that cannot work says what to do in one sentence, ends with 1, and changes nothing.
+func TestServerRefusesToStart(t *testing.T) {
+	t.Parallel()
+	s := newSpoiled(t)
+	waiting := map[string]*attempt{}
+	for name, r := range unreachable() {
+		waiting[name] = r.begin(t, s.d)
+	}
+	for _, group := range []map[string]refusal{s.addresses(), s.certificates(), s.accessURLs(), s.databases(t), s.places(t), s.settings()} {
+		for name, r := range group {
+			t.Run(name, func(t *testing.T) { r.begin(t, s.d).check() })
+		}
+	}
+	for name, a := range waiting {
 		t.Run(name, func(t *testing.T) {
-			waiting.t = t
-			waiting.check()
+			a.t = t
+			a.check()
 		})
 	}
-	if err := d.healthy(); err != nil {
-		t.Errorf("the server that was running: %v\n%s", err, d.logText())
+	if err := s.d.healthy(); err != nil {
+		t.Errorf("the server that was running: %v\n%s", err, s.d.logText())
 	}
 }
 

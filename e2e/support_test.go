@@ -24,20 +24,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	member := d.member("bob")
 	d.coder("secrets", "create", "deploy", "--value", "planted-user-secret", "--env", "DEPLOY_SECRET")
 
-	template := filepath.Join(d.dir, "process")
-	d.coder("templates", "init", "--id", "process", template)
-	main, err := os.OpenFile(filepath.Join(template, "main.tf"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = main.WriteString(plantedTemplate)
-	if err := main.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.coder("templates", "push", "planted", "-d", template, "-y", "--variable", "credential=planted-variable")
+	d.pushPlanted(t)
 	d.coder("create", "dev", "-t", "planted", "-y", "--parameter", "passphrase=planted-parameter")
 	d.coder("ssh", "dev", "--", "true")
 	w := d.workspace("dev")
@@ -65,20 +52,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 
 	d.coder("organizations", "create", "research", "-y")
-	bundle := func(user string, args ...string) (files map[string]string, listed string) {
-		file := filepath.Join(d.dir, user+".zip")
-		cmd := d.commandAs(t.Context(), user, append([]string{"support", "bundle", "--yes", "--output-file", file}, args...)...)
-		cmd.Env = append(cmd.Env, "CODER_PROVISIONER_DAEMON_KEY=planted-caller", "OTHER_PROGRAMS_VARIABLE=planted-caller")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("bundle of %s: %v\n%s", user, err, out)
-		}
-		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the bundle of %s: %v, %v, want mode 0600", user, info.Mode(), err)
-		}
-		return unzip(t, file), string(out)
-	}
-	files, listed := bundle("admin", "dev")
+	files, listed := d.bundle(t, "admin", "dev")
 	for _, name := range []string{
 		"doctor.json", "environment.json", "network.json", "program.json", "server/build.json", "server/health.json", "server/mesh.json", "server/organizations.json",
 		"server/servers.json", "organization/default/failed-jobs.json", "organization/default/provisioners.json", "organization/research/provisioners.json", "workspace/agent-main-log.json", "workspace/build-log.json", "workspace/build-timings.json", "workspace/workspace.json",
@@ -90,7 +64,7 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	if log := files["workspace/agent-main-log.json"]; !strings.Contains(log, "end of the script") {
 		t.Errorf("the agent's log is not complete:\n%s", log)
 	}
-	other, _ := bundle("bob")
+	other, _ := d.bundle(t, "bob")
 	if other["server/health.error.txt"] == "" || other["organization/default/failed-jobs.error.txt"] == "" && strings.Contains(other["organization/default/failed-jobs.json"], w.ID) ||
 		other["organization/research/provisioners.json"] != "" {
 		t.Errorf("a member's bundle has what the member may not see: %v", other)
@@ -109,6 +83,41 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	if _, stderr, err := d.try("support", "bundle", "--yes", "--output-file", filepath.Join(d.dir, "admin.zip")); err == nil || !strings.Contains(stderr, "exists") {
 		t.Errorf("an existing file: %v %s", err, stderr)
 	}
+}
+
+// pushPlanted pushes a template that has secrets wherever one may be.
+func (d *deployment) pushPlanted(t *testing.T) {
+	t.Helper()
+	template := filepath.Join(d.dir, "process")
+	d.coder("templates", "init", "--id", "process", template)
+	main, err := os.OpenFile(filepath.Join(template, "main.tf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = main.WriteString(plantedTemplate)
+	if err := main.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.coder("templates", "push", "planted", "-d", template, "-y", "--variable", "credential=planted-variable")
+}
+
+// bundle makes a bundle as a user. It returns its files, and what the command printed.
+func (d *deployment) bundle(t *testing.T, user string, args ...string) (files map[string]string, listed string) {
+	t.Helper()
+	file := filepath.Join(d.dir, user+".zip")
+	cmd := d.commandAs(t.Context(), user, append([]string{"support", "bundle", "--yes", "--output-file", file}, args...)...)
+	cmd.Env = append(cmd.Env, "CODER_PROVISIONER_DAEMON_KEY=planted-caller", "OTHER_PROGRAMS_VARIABLE=planted-caller")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("bundle of %s: %v\n%s", user, err, out)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the bundle of %s: %v, %v, want mode 0600", user, info.Mode(), err)
+	}
+	return unzip(t, file), string(out)
 }
 
 // unzip returns the files of an archive.

@@ -228,43 +228,7 @@ func TestWireGuardAtRegion(t *testing.T) {
 		t.Errorf("ssh answers %q", out)
 	}
 
-	t.Run("the server is gone", func(t *testing.T) {
-		session := dev.command(append(ssh, "cat")...)
-		in, err := session.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := session.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := session.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewReader(out)
-		echo := func(text string) {
-			t.Helper()
-			if _, err := fmt.Fprintln(in, text); err != nil {
-				t.Fatal(err)
-			}
-			if line, err := lines.ReadString('\n'); err != nil || line != text+"\n" {
-				t.Fatalf("%q, %v, want %q", line, err, text)
-			}
-		}
-		echo("before")
-		if err := d.end(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		echo("without a server")
-		if err := d.start(); err != nil {
-			t.Fatal(err)
-		}
-		echo("after")
-		in.Close()
-		if err := session.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Run("the server is gone", func(t *testing.T) { d.restartBeside(t, dev.command(append(ssh, "cat")...)) })
 	t.Run("the proxy is replaced", func(t *testing.T) {
 		kill()
 		eu.start()
@@ -277,6 +241,45 @@ func TestWireGuardAtRegion(t *testing.T) {
 			return testwait.Unless(err != nil, "it gets %q", out)
 		})
 	})
+}
+
+// restartBeside kills the server and starts it again, while a session returns each line that it gets.
+func (d *deployment) restartBeside(t *testing.T, session *exec.Cmd) {
+	t.Helper()
+	in, err := session.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := session.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	echo := func(text string) {
+		t.Helper()
+		if _, err := fmt.Fprintln(in, text); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := lines.ReadString('\n'); err != nil || line != text+"\n" {
+			t.Fatalf("%q, %v, want %q", line, err, text)
+		}
+	}
+	echo("before")
+	if err := d.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	echo("without a server")
+	if err := d.start(); err != nil {
+		t.Fatal(err)
+	}
+	echo("after")
+	in.Close()
+	if err := session.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // askUDP starts a service that echoes datagrams, and returns a program in Python that asks it by a host's name.
