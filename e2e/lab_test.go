@@ -476,7 +476,6 @@ func (l *lab) hosts() (cut *slowlink.Link) {
 	l.nat("double", "eth0", natEasy)
 	// Hosts for tests of open sessions.
 	cut = l.host("cut", natEasy, slowlink.Options{})
-	l.host("asleep", natEasy, slowlink.Options{})
 	l.host("blocked", natEasy, slowlink.Options{})
 	l.host("roaming", natEasy, slowlink.Options{})
 	return cut
@@ -493,20 +492,6 @@ func (l *lab) sessions(t *testing.T, cut *slowlink.Link) {
 		time.Sleep(8 * time.Second) // the tested outage
 		cut.Cut(false)
 		s.resumed("a link that was cut for 8 s")
-		s.end(to)
-	})
-	t.Run("session/sleep", func(t *testing.T) {
-		t.Parallel()
-		s := l.session(t, "asleep", to)
-		// ip executes the program in its own process.
-		if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(15 * time.Second) // the tested sleep
-		if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
-		s.resumed("a process that slept for 15 s")
 		s.end(to)
 	})
 	t.Run("session/udp-blocked", func(t *testing.T) {
