@@ -68,9 +68,9 @@ resource "terraform_data" "held" {
 }
 
 // isHeld starts a build that waits for the file, and returns when it does.
-export async function isHeld(place: Place, name: string, template = "held") {
-  await run(place, ["create", name, "-t", template, "-y", "--no-wait"]);
-  await until("the build is held", async () => (await run(place, ["logs", name])).includes("is held"));
+export async function isHeld(place: Place, name: string, template = "held", user = "admin") {
+  await run(place, ["create", name, "-t", template, "-y", "--no-wait"], user);
+  await until("the build is held", async () => (await run(place, ["logs", name], user)).includes("is held"));
 }
 
 export default async function setup(project: TestProject) {
