@@ -123,7 +123,6 @@ type refusal struct{ message, detail string }
 func (s *Server) foreignRefusals() map[string]refusal {
 	binaries := s.opts.AccessURL.String() + "/bin/coder-<os>-<arch>"
 	connect := refusal{"Connecting to a workspace requires this server's own CLI.", "Download it from " + binaries + " and use it instead."}
-	agent := refusal{"Agents of this server use its own program.", "The template's init_script downloads it from " + binaries + "."}
 	provisioner := refusal{
 		"Provisioners of this server use its own program.",
 		"Download it from " + s.opts.AccessURL.String() + "/bin and run: coder provisioner start",
@@ -145,7 +144,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"GET /api/v2/workspaceagents/connection":                            connect,
 		"GET /api/v2/derp-map":                                              connect,
 		"GET /api/v2/tailnet":                                               connect,
-		"GET /api/v2/workspaceagents/me/rpc":                                agent,
 		"GET /api/v2/organizations/{organization}/provisionerdaemons/serve": provisioner,
 		"POST /api/v2/licenses":                                             license,
 		"DELETE /api/v2/licenses/{id}":                                      license,

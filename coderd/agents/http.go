@@ -37,6 +37,15 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem,
 		audit.Exempt("an agent reports why it did not start: no user acts"),
 		httpapi.Uncounted("workspaces start together, many from one address")) // authenticated by the agent's token in the body
+	// Programs such as coder-logstream-kube and envbuilder have the agent's token, as a session's.
+	mux.Handle("POST /api/v2/workspaceagents/me/log-source", rbac.Public, s.postLogSource,
+		audit.Exempt("a program reports on a workspace: no user acts"),
+		httpapi.Uncounted("one program reports on all workspaces of a cluster"))
+	mux.Handle("PATCH /api/v2/workspaceagents/me/logs", rbac.Public, s.patchLogs,
+		audit.Exempt("a program reports on a workspace: no user acts"),
+		httpapi.Uncounted("one program reports on all workspaces of a cluster"))
+	mux.Handle("GET /api/v2/workspaceagents/me/rpc", rbac.Public, s.programRPC,
+		httpapi.Uncounted("one program reports on all workspaces of a cluster"))
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent),
 		s.listeningPorts)

@@ -175,6 +175,8 @@ type Service struct {
 		sync.Mutex
 		open  map[*openTerminal]struct{}
 		files map[uuid.UUID]int // what each user does with files at the moment
+		// programs counts the connections of programs that add to an agent's log.
+		programs map[uuid.UUID]int
 	}
 	metadata struct {
 		sync.Mutex
@@ -223,6 +225,7 @@ func New(opts Options) *Service {
 	s.conns.returned = map[uuid.UUID]bool{}
 	s.terminals.open = map[*openTerminal]struct{}{}
 	s.terminals.files = map[uuid.UUID]int{}
+	s.terminals.programs = map[uuid.UUID]int{}
 	s.metadata.byAgent = map[uuid.UUID]*metadataHub{}
 	s.pending.revoked = map[uuid.UUID]bool{}
 	s.pending.shutdown = map[uuid.UUID]bool{}

@@ -205,7 +205,8 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 			return fmt.Errorf("announce agent's manifest: %w", err)
 		}
 	}
-	if err := s.definition(ctx, id, a, existed); err != nil {
+	rebuilt := existed && before.BuildNumber != s.batch.BuildNumber
+	if err := s.definition(ctx, id, a, existed, rebuilt); err != nil {
 		return err
 	}
 	if live && kin.parent == nil {
@@ -213,7 +214,7 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 			return err
 		}
 	}
-	if existed && before.BuildNumber != s.batch.BuildNumber {
+	if rebuilt {
 		return s.reset(ctx, before)
 	}
 	return nil
@@ -257,8 +258,8 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 }
 
 // definition stores the agent's scripts with their log sources, and its apps. Those of an agent that existed are
-// replaced.
-func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisionerpb.Agent, existed bool) error {
+// replaced. What programs have added to its log stays while it is the same build's: they report during the build.
+func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisionerpb.Agent, existed, rebuilt bool) error {
 	scripts, sources := []uuid.UUID{}, []uuid.UUID{}
 	for i, sc := range a.GetScripts() {
 		id := s.id(sc.GetId(), agent, "script", i)
@@ -270,15 +271,15 @@ func (s *storing) definition(ctx context.Context, agent uuid.UUID, a *provisione
 		}
 	}
 	if existed {
+		if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{
+			AgentID: agent, Ids: sources, Rebuilt: rebuilt,
+		}); err != nil {
+			return fmt.Errorf("delete old log sources: %w", err)
+		}
 		if err := s.DeleteScriptsExcept(ctx, dbsqlc.DeleteScriptsExceptParams{
 			AgentID: agent, Ids: scripts,
 		}); err != nil {
 			return fmt.Errorf("delete old scripts: %w", err)
-		}
-		if err := s.DeleteLogSourcesExcept(ctx, dbsqlc.DeleteLogSourcesExceptParams{
-			AgentID: agent, Ids: sources,
-		}); err != nil {
-			return fmt.Errorf("delete old log sources: %w", err)
 		}
 	}
 	for i, sc := range a.GetScripts() {

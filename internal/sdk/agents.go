@@ -209,7 +209,28 @@ type AgentLogSource struct {
 	Icon             string    `json:"icon"`
 }
 
-// AgentLog is one line that a script of the agent printed.
+// PostLogSourceRequest names a source of lines that a program adds to an agent's log.
+type PostLogSourceRequest struct {
+	ID          uuid.UUID `json:"id"`           // the program's own; different agents may have the same
+	DisplayName string    `json:"display_name"` // at most 64 bytes
+	Icon        string    `json:"icon"`         // a path or an address, at most 256 bytes; "" means none
+}
+
+// PatchAgentLogsRequest adds lines to an agent's log.
+type PatchAgentLogsRequest struct {
+	// LogSourceID is the id in PostLogSourceRequest. Sources without a name share one.
+	LogSourceID uuid.UUID     `json:"log_source_id"`
+	Logs        []NewAgentLog `json:"logs"`
+}
+
+// NewAgentLog is a line that a program adds.
+type NewAgentLog struct {
+	CreatedAt time.Time `json:"created_at,omitzero"` // zero means now
+	Output    string    `json:"output"`
+	Level     LogLevel  `json:"level"`
+}
+
+// AgentLog is one line that a script of the agent printed, or a program has added.
 type AgentLog struct {
 	ID        int64     `json:"id"`
 	CreatedAt time.Time `json:"created_at"`

@@ -181,6 +181,25 @@ func (q *Queries) CountAwaited(ctx context.Context, ids []uuid.UUID) (int64, err
 	return count, err
 }
 
+const countProgramLogSources = `-- name: CountProgramLogSources :one
+SELECT count(*) FROM workspace_agent_log_sources s WHERE s.agent_id = $1 AND s.id <> $2
+	AND NOT EXISTS (SELECT 1 FROM workspace_agent_scripts x WHERE x.agent_id = s.agent_id AND x.log_source_id = s.id)
+	AND NOT EXISTS (SELECT 1 FROM workspace_agent_devcontainers d WHERE d.agent_id = s.agent_id AND d.log_source_id = s.id)
+`
+
+type CountProgramLogSourcesParams struct {
+	AgentID uuid.UUID
+	ID      uuid.UUID
+}
+
+// Counts the log sources of an agent, other than the given one, that belong to neither a script nor a dev container.
+func (q *Queries) CountProgramLogSources(ctx context.Context, arg CountProgramLogSourcesParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countProgramLogSources, arg.AgentID, arg.ID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const deleteAgentLogLines = `-- name: DeleteAgentLogLines :exec
 DELETE FROM workspace_agent_logs WHERE id = ANY ($1::bigint[])
 `
@@ -214,16 +233,20 @@ func (q *Queries) DeleteAppsExcept(ctx context.Context, arg DeleteAppsExceptPara
 }
 
 const deleteLogSourcesExcept = `-- name: DeleteLogSourcesExcept :exec
-DELETE FROM workspace_agent_log_sources WHERE agent_id = $1 AND id <> ALL ($2::uuid[])
+DELETE FROM workspace_agent_log_sources s WHERE s.agent_id = $1 AND s.id <> ALL ($2::uuid[]) AND ($3::boolean
+	OR EXISTS (SELECT 1 FROM workspace_agent_scripts x WHERE x.agent_id = s.agent_id AND x.log_source_id = s.id)
+	OR EXISTS (SELECT 1 FROM workspace_agent_devcontainers d WHERE d.agent_id = s.agent_id AND d.log_source_id = s.id))
 `
 
 type DeleteLogSourcesExceptParams struct {
 	AgentID uuid.UUID
 	Ids     []uuid.UUID
+	Rebuilt bool
 }
 
+// Deletes the sources of scripts and dev containers that an agent no longer has, and with rebuilt those of programs, too.
 func (q *Queries) DeleteLogSourcesExcept(ctx context.Context, arg DeleteLogSourcesExceptParams) error {
-	_, err := q.db.Exec(ctx, deleteLogSourcesExcept, arg.AgentID, arg.Ids)
+	_, err := q.db.Exec(ctx, deleteLogSourcesExcept, arg.AgentID, arg.Ids, arg.Rebuilt)
 	return err
 }
 

@@ -62,7 +62,16 @@ UPDATE workspace_agents SET logs_length = 0, logs_overflowed = false WHERE id = 
 DELETE FROM workspace_agent_logs WHERE agent_id = $1;
 
 -- name: DeleteLogSourcesExcept :exec
-DELETE FROM workspace_agent_log_sources WHERE agent_id = $1 AND id <> ALL (sqlc.arg(ids)::uuid[]);
+-- Deletes the sources of scripts and dev containers that an agent no longer has, and with rebuilt those of programs, too.
+DELETE FROM workspace_agent_log_sources s WHERE s.agent_id = $1 AND s.id <> ALL (sqlc.arg(ids)::uuid[]) AND (sqlc.arg(rebuilt)::boolean
+	OR EXISTS (SELECT 1 FROM workspace_agent_scripts x WHERE x.agent_id = s.agent_id AND x.log_source_id = s.id)
+	OR EXISTS (SELECT 1 FROM workspace_agent_devcontainers d WHERE d.agent_id = s.agent_id AND d.log_source_id = s.id));
+
+-- name: CountProgramLogSources :one
+-- Counts the log sources of an agent, other than the given one, that belong to neither a script nor a dev container.
+SELECT count(*) FROM workspace_agent_log_sources s WHERE s.agent_id = $1 AND s.id <> $2
+	AND NOT EXISTS (SELECT 1 FROM workspace_agent_scripts x WHERE x.agent_id = s.agent_id AND x.log_source_id = s.id)
+	AND NOT EXISTS (SELECT 1 FROM workspace_agent_devcontainers d WHERE d.agent_id = s.agent_id AND d.log_source_id = s.id);
 
 -- name: UpsertLogSource :execrows
 -- Affects no row if the id belongs to another agent.

@@ -168,6 +168,7 @@ export interface Routes {
   "GET users/{user}/workspace/{workspacename}/builds/{buildnumber}": { query: { include_deleted?: Value }; answer: t.WorkspaceBuild };
   "GET webhooks": { answer: t.Webhook[] };
   "GET webhooks/{webhook}/deliveries": { query: { before?: Value; limit?: Value }; answer: t.WebhookDelivery[] };
+  "GET workspaceagents/me/rpc": { answer: unknown };
   "GET workspaceagents/{workspaceagent}": { answer: t.WorkspaceAgent };
   "GET workspaceagents/{workspaceagent}/connection": { answer: t.AgentConnection };
   "GET workspaceagents/{workspaceagent}/containers": { answer: t.AgentContainers };
@@ -224,6 +225,7 @@ export interface Routes {
   "PATCH users/{user}/secrets/{name}": { body: t.UpdateUserSecretRequest; answer: t.UserSecret };
   "PATCH users/{user}/ssh-keys/{key}": { body: t.UpdateUserSSHKeyRequest; answer: t.UserSSHKey };
   "PATCH webhooks/{webhook}": { body: t.UpdateWebhookRequest; answer: t.Webhook };
+  "PATCH workspaceagents/me/logs": { body: t.PatchAgentLogsRequest; answer: void };
   "PATCH workspaceagents/{workspaceagent}/files": { body: t.RenameAgentFileRequest; answer: void };
   "PATCH workspacebuilds/{workspacebuild}/cancel": { answer: t.Response };
   "PATCH workspaceproxies/{workspaceproxy}": { body: t.PatchWorkspaceProxyRequest; answer: t.WorkspaceProxyResponse };
@@ -280,6 +282,7 @@ export interface Routes {
   "POST webhooks/{webhook}/replay": { body: t.ReplayWebhookRequest; answer: t.ReplayWebhookResponse };
   "POST webhooks/{webhook}/secret": { body: t.ReplaceWebhookSecretRequest; answer: t.CreateWebhookResponse };
   "POST webhooks/{webhook}/test": { answer: void };
+  "POST workspaceagents/me/log-source": { body: t.PostLogSourceRequest; answer: t.AgentLogSource };
   "POST workspaceagents/me/startup-problem": { body: Blob; answer: void };
   "POST workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate": { answer: t.Response };
   "POST workspacebuilds/{workspacebuild}/restore": { body: t.RestoreStateRequest; answer: t.WorkspaceBuild };

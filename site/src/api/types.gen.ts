@@ -168,7 +168,27 @@ export interface AgentLogSource {
   icon: string;
 }
 
-// AgentLog is one line that a script of the agent printed.
+// PostLogSourceRequest names a source of lines that a program adds to an agent's log.
+export interface PostLogSourceRequest {
+  id: string; // the program's own; different agents may have the same
+  display_name: string; // at most 64 bytes
+  icon: string; // a path or an address, at most 256 bytes; "" means none
+}
+
+// PatchAgentLogsRequest adds lines to an agent's log.
+export interface PatchAgentLogsRequest {
+  log_source_id: string;
+  logs: NewAgentLog[];
+}
+
+// NewAgentLog is a line that a program adds.
+export interface NewAgentLog {
+  created_at?: string; // zero means now
+  output: string;
+  level: LogLevel;
+}
+
+// AgentLog is one line that a script of the agent printed, or a program has added.
 export interface AgentLog {
   id: number;
   created_at: string;
