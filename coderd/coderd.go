@@ -111,6 +111,8 @@ type Options struct {
 	// STUNAddress is the UDP address that answers STUN. Empty: mesh.DefaultSTUNAddress, or any free port if that is
 	// taken. "off": none.
 	STUNAddress string
+	// STUNServers are further STUN servers for participants of the mesh, as host:port.
+	STUNServers []string
 	// RelayOnly keeps all participants of the mesh from direct paths: every packet travels through a relay.
 	RelayOnly bool
 	// BrowserOnly lets users reach workspaces through pages and apps only, and none of their own programs.

@@ -131,7 +131,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 	s.Mesh, err = mesh.New(mesh.Options{
 		Logger: opts.Logger, ID: g.id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Signer: g.signer,
 		Organization: g.organization, ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress,
-		RelayOnly: opts.RelayOnly, LocalURL: localURL(opts.HTTP),
+		STUNServers: opts.STUNServers, RelayOnly: opts.RelayOnly, LocalURL: localURL(opts.HTTP),
 	})
 	if err != nil {
 		return err

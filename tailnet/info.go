@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -95,7 +97,29 @@ type RelayMap struct {
 	Regions []RelayRegion `json:"regions"`
 	// RelayOnly turns off direct paths. A node that follows it sends no UDP packets, whatever its peers do.
 	RelayOnly bool `json:"relay_only,omitempty"`
+	// STUN has further STUN servers, as host:port, at most MaxSTUN. They count as those of ServerRegion: the first answer
+	// is a node's distance to it.
+	STUN []string `json:"stun,omitempty"`
 }
+
+// MaxSTUN is the most further STUN servers of a map: a measurement asks about as many.
+const MaxSTUN = 4
+
+// ParseSTUN returns the host and the UDP port of a STUN server, which is written as host:port.
+func ParseSTUN(address string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("STUN server %q: must be host:port", address)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || host == "" || len(host) > maxHost {
+		return "", 0, fmt.Errorf("STUN server %q: must be a host and a port from 1 to 65535", address)
+	}
+	return host, uint16(n), nil
+}
+
+// maxHost is the length of the longest name of a host, in bytes (RFC 1035).
+const maxHost = 253
 
 // RelayRegion is one relay.
 type RelayRegion struct {

@@ -18,6 +18,7 @@ type relays struct {
 
 	mu     sync.Mutex // never held while calling the engine
 	listed []RelayRegion
+	extra  bool // the map has further STUN servers
 }
 
 func (r *relays) regions() []RelayRegion {
@@ -28,7 +29,9 @@ func (r *relays) regions() []RelayRegion {
 
 // stun reports whether any relay has a STUN server.
 func (r *relays) stun() bool {
-	return slices.ContainsFunc(r.regions(), func(region RelayRegion) bool { return region.STUNPort != 0 })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.extra || slices.ContainsFunc(r.listed, func(region RelayRegion) bool { return region.STUNPort != 0 })
 }
 
 // home returns the region to use as home: the current one if it still exists, otherwise the first, or 0 if there is
@@ -84,6 +87,7 @@ func (n *Node) SetRelayMap(m RelayMap, server *url.URL) error {
 	n.publishLocal()
 	n.relays.mu.Lock()
 	n.relays.listed = slices.Clone(m.Regions)
+	n.relays.extra = slices.ContainsFunc(known, func(r engine.Relay) bool { return len(r.STUN) > 0 })
 	n.relays.mu.Unlock()
 	home := n.relays.home(n.Info().Region)
 	n.engine.SetRelays(known, home)
@@ -96,6 +100,17 @@ func (n *Node) SetRelayMap(m RelayMap, server *url.URL) error {
 func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 	if len(m.Regions) > maxRegions {
 		return nil, fmt.Errorf("too many regions: %d", len(m.Regions))
+	}
+	if len(m.STUN) > MaxSTUN {
+		return nil, fmt.Errorf("too many STUN servers: %d", len(m.STUN))
+	}
+	var further []engine.STUNServer
+	for _, address := range m.STUN {
+		host, port, err := ParseSTUN(address)
+		if err != nil {
+			return nil, err
+		}
+		further = append(further, engine.STUNServer{Host: host, Port: int(port)})
 	}
 	seen := make(map[int]bool)
 	var relays []engine.Relay
@@ -117,10 +132,14 @@ func relaysOf(m RelayMap, server *url.URL) ([]engine.Relay, error) {
 		if u == nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("region %d: URL must be http or https, with a host", region.ID)
 		}
-		relays = append(relays, engine.Relay{
+		r := engine.Relay{
 			Region: region.ID, Code: region.Code, Name: region.Name, URL: u, STUNPort: region.STUNPort,
 			Coordinators: own,
-		})
+		}
+		if region.ID == ServerRegion {
+			r.STUN = further
+		}
+		relays = append(relays, r)
 	}
 	return relays, nil
 }

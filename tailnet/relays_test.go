@@ -2,10 +2,12 @@ package tailnet_test
 
 import (
 	"crypto/tls"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -162,4 +164,28 @@ func TestSchemes(t *testing.T) {
 	exchange(t, c, 1<<18)
 	c.Close()
 	proxied.Close()
+}
+
+// TestFurtherSTUN: a node measures with the map's further STUN servers, finds its address there, and keeps its relay.
+func TestFurtherSTUN(t *testing.T) {
+	t.Parallel()
+	r, other := tailnettest.NewRelay(t), tailnettest.NewRelay(t)
+	port := other.Map.Regions[0].STUNPort
+	r.Map.Regions[0].STUNPort = 0
+	r.Map.STUN = []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	a, b := tailnettest.NewNode(t, r, tailnet.Options{}), tailnettest.NewNode(t, r, tailnet.Options{})
+	testwait.Until(t, "the further server's answer", func() error {
+		return testwait.Unless(a.Info().Measured, "%+v", a.Info())
+	})
+	overRelay(t, a, b)
+	if info := a.Info(); info.Region != tailnet.ServerRegion {
+		t.Errorf("the home is region %d", info.Region)
+	}
+	for _, m := range []tailnet.RelayMap{
+		{Regions: r.Map.Regions, STUN: []string{"stun.example.com"}}, {Regions: r.Map.Regions, STUN: []string{"a:1", "b:2", "c:3", "d:4", "e:5"}},
+	} {
+		if err := a.SetRelayMap(m, r.URL); err == nil {
+			t.Errorf("%v was accepted", m.STUN)
+		}
+	}
 }

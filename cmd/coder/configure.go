@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/idpsync"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
+	"github.com/codermesh/codermesh/v2/coderd/mesh"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/policy"
 	"github.com/codermesh/codermesh/v2/coderd/retention"
@@ -45,6 +46,7 @@ type configuration struct {
 	accessURL       *url.URL
 	replicaURL      *url.URL
 	releaseMirror   *url.URL
+	stunServers     []string
 	// sshAccess and wireGuardAccess are where users reach the gateways.
 	sshAccess, wireGuardAccess string
 	wildcard                   string
@@ -83,6 +85,8 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	c.replicaURL, err = parseReplicaURL(opts.replicaURL)
 	check(err)
 	c.releaseMirror, err = slim.ParseMirror(opts.releaseMirror)
+	check(err)
+	c.stunServers, err = mesh.ParseSTUNServers("--derp-server-stun-addresses", opts.stunServers)
 	check(err)
 	c.claimSync, err = opts.signIn.sync.initial(opts.signIn.oidc.GroupField)
 	check(err)

@@ -44,6 +44,7 @@ type serverOptions struct {
 	replicaURL       string
 	releaseMirror    string
 	stunAddress      string
+	stunServers      []string
 	relayOnly        bool
 	sshAddress       string
 	sshAccessAddress string
@@ -143,6 +144,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 		"serve apps on their own hosts only, never by path on the dashboard's host")
 	f.StringVar(&opts.replicaURL, "replica-url", "", "URL at which the deployment's other servers reach this one, and no other (default derived from --http-address)")
 	f.StringVar(&opts.stunAddress, "stun-address", "", `UDP address to answer STUN on, or "off" (default ":3478", or a free port if it is taken)`)
+	f.StringSliceVar(&opts.stunServers, "derp-server-stun-addresses", nil, `further STUN servers for users, workspaces and provisioners, near this server, such as stun.example.com:3478; at most 4 (default none, as "disable")`)
 	f.BoolVar(&opts.relayOnly, "block-direct-connections", false,
 		"send all packets between users, workspaces, provisioners and the server through relays, and none directly; set "+
 			"it at all servers")
@@ -335,6 +337,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		ReplicaURL:            c.replicaURL,
 		DrainDelay:            opts.drainDelay,
 		STUNAddress:           opts.stunAddress,
+		STUNServers:           c.stunServers,
 		RelayOnly:             opts.relayOnly,
 		BrowserOnly:           opts.presentation.browserOnly,
 		CacheDir:              opts.terraform.cacheDir,

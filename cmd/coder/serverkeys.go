@@ -8,11 +8,14 @@ import (
 
 // serverKeys are the places of the flags of `coder server` in its file.
 var serverKeys = map[string]settings.Key{
-	"access-url":            {Path: "networking.accessURL"},
-	"wildcard-access-url":   {Path: "networking.wildcardAccessURL"},
-	"replica-url":           {Path: "networking.replicaURL"},
-	"stun-address":          {Path: "networking.derp.stunAddress"},
-	"ssh-address":           {Path: "networking.ssh.address"},
+	"access-url":          {Path: "networking.accessURL"},
+	"wildcard-access-url": {Path: "networking.wildcardAccessURL"},
+	"replica-url":         {Path: "networking.replicaURL"},
+	"stun-address":        {Path: "networking.derp.stunAddress"},
+	"ssh-address":         {Path: "networking.ssh.address"},
+
+	"derp-server-stun-addresses": {Path: "networking.derp.stunAddresses"},
+
 	"ssh-access-address":    {Path: "networking.ssh.accessAddress"},
 	"ssh-autostart":         {Path: "networking.ssh.autostart"},
 	"ssh-key-regions":       {Path: "networking.ssh.keyRegions"},

@@ -69,6 +69,8 @@ type Options struct {
 	// STUNAddress is the UDP address that answers STUN. If empty, it is DefaultSTUNAddress, or any free port if that
 	// one is taken. "off" disables STUN.
 	STUNAddress string
+	// STUNServers are further STUN servers for participants, as host:port.
+	STUNServers []string
 	// RelayOnly keeps all participants from direct paths.
 	RelayOnly bool
 	// LocalURL is the URL at which this process reaches its own plain HTTP listener. If nil, the relay opens a listener
@@ -226,6 +228,26 @@ func (s *Service) Bind(agents Agents, queue Queue, proxies Regions) {
 	s.agents, s.queue, s.proxies = agents, queue, proxies
 }
 
+// noSTUN stands for no further STUN servers, as in settings of Coder.
+const noSTUN = "disable"
+
+// ParseSTUNServers checks the addresses of further STUN servers, as a setting has them. Its errors are faults.
+func ParseSTUNServers(setting string, addresses []string) ([]string, error) {
+	if len(addresses) == 1 && addresses[0] == noSTUN {
+		return nil, nil
+	}
+	if len(addresses) > tailnet.MaxSTUN {
+		return nil, fault.New(fault.Invalid, "%s names %d servers", setting, len(addresses)).
+			WithDetail("At most %d fit into a measurement.", tailnet.MaxSTUN)
+	}
+	for _, address := range addresses {
+		if _, _, err := tailnet.ParseSTUN(address); err != nil {
+			return nil, fault.New(fault.Invalid, "%s: %w", setting, err).WithDetail("Such as stun.example.com:3478.")
+		}
+	}
+	return addresses, nil
+}
+
 func (s *Service) listenSTUN(addr string) (port int, err error) {
 	if addr == "off" {
 		return 0, nil
@@ -255,6 +277,7 @@ func (s *Service) relayMap() tailnet.RelayMap {
 	defer s.regions.Unlock()
 	return tailnet.RelayMap{
 		Regions: append([]tailnet.RelayRegion{own}, s.regions.list...), RelayOnly: s.opts.RelayOnly,
+		STUN: s.opts.STUNServers,
 	}
 }
 
@@ -268,7 +291,7 @@ func (s *Service) Relays() (links []tailnet.RelayLink, stun bool) {
 		links = s.node.Status().Relays
 	default:
 	}
-	return links, s.stunPort != 0
+	return links, s.stunPort != 0 || len(s.opts.STUNServers) > 0
 }
 
 // LocalURL returns the URL at which this process's own nodes reach the server, over plain HTTP on loopback.

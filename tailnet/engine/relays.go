@@ -29,8 +29,15 @@ type Relay struct {
 	Code, Name string
 	URL        *url.URL // http or https; "/derp" is added
 	STUNPort   int      // UDP, on the URL's host; 0 means none
+	STUN       []STUNServer
 	// Coordinators is set if the process that coordinates this node runs the relay.
 	Coordinators bool
+}
+
+// STUNServer answers STUN for a relay, and is no part of it.
+type STUNServer struct {
+	Host string
+	Port int // UDP
 }
 
 // RelayState is the state of the connection to a relay.
@@ -225,7 +232,7 @@ func (e *Engine) relayMap(shimmed bool) *tailcfg.DERPMap {
 	e.relaysMu.Unlock()
 	// magicsock takes a measurement that sent nothing for a broken socket: before the next one it opens a new socket
 	// and forgets all direct paths. So if no relay has a STUN server, it sends to ports that do not answer.
-	silent := !slices.ContainsFunc(relays, func(r Relay) bool { return r.STUNPort != 0 })
+	silent := !slices.ContainsFunc(relays, func(r Relay) bool { return r.STUNPort != 0 || len(r.STUN) > 0 })
 	for _, r := range relays {
 		region := &tailcfg.DERPRegion{RegionID: r.Region, RegionCode: r.Code, RegionName: r.Name}
 		own := relayNode(r)
@@ -235,6 +242,9 @@ func (e *Engine) relayMap(shimmed bool) *tailcfg.DERPMap {
 				own.STUNPort = own.DERPPort
 			}
 			region.Nodes = append(region.Nodes, e.shim.node(links[r.Region]))
+		}
+		for i, further := range r.STUN {
+			region.Nodes = slices.Insert(region.Nodes, i, stunNode(r.Region, i, further))
 		}
 		if !shimmed || own.STUNPort > 0 {
 			region.Nodes = append([]*tailcfg.DERPNode{own}, region.Nodes...)
@@ -252,15 +262,31 @@ func relayNode(r Relay) *tailcfg.DERPNode {
 	if r.STUNPort == 0 {
 		node.STUNPort = -1
 	}
-	if addr, err := netip.ParseAddr(node.HostName); err == nil {
-		node.IPv4, node.IPv6 = "none", "none"
-		if addr.Unmap().Is4() {
-			node.IPv4 = addr.Unmap().String()
-		} else {
-			node.IPv6 = addr.String()
-		}
-	}
+	locate(node)
 	return node
+}
+
+// stunNode returns a further STUN server of a region. A measurement asks a region's first nodes.
+func stunNode(region, number int, s STUNServer) *tailcfg.DERPNode {
+	node := &tailcfg.DERPNode{
+		Name: strconv.Itoa(region) + "s" + strconv.Itoa(number), RegionID: region, HostName: s.Host, STUNPort: s.Port, STUNOnly: true,
+	}
+	locate(node)
+	return node
+}
+
+// locate spares a lookup of a host that is an address.
+func locate(node *tailcfg.DERPNode) {
+	addr, err := netip.ParseAddr(node.HostName)
+	if err != nil {
+		return
+	}
+	node.IPv4, node.IPv6 = "none", "none"
+	if addr.Unmap().Is4() {
+		node.IPv4 = addr.Unmap().String()
+	} else {
+		node.IPv6 = addr.String()
+	}
 }
 
 func relayPort(u *url.URL) int {

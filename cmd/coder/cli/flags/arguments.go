@@ -40,6 +40,10 @@ func ExplainFlags(cmd *cobra.Command) {
 			return exit.Try(fault.New(fault.Invalid, "%s has no flag -%s", cmd.CommandPath(), name), "%s --help",
 				cmd.CommandPath())
 		}
+		if why, ok := absent[cmd.CommandPath()+" --"+name]; ok {
+			return exit.Try(fault.New(fault.Invalid, "%s has no flag --%s: %s", cmd.CommandPath(), name, why),
+				"coder workspace-proxy --help")
+		}
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {

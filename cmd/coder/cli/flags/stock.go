@@ -1,5 +1,13 @@
 package flags
 
+// absent says of flags of Coder's command line that name relays why there is no such thing here.
+var absent = map[string]string{
+	"coder server --derp-config-url":  foreignRelays,
+	"coder server --derp-config-path": foreignRelays,
+}
+
+const foreignRelays = "relays admit only the nodes that the server names to them, and those of others do not ask it"
+
 // stock lists the variables that Coder's command line reads for a flag, where they differ from those that EnvNames
 // makes of the command's path: scripts that set them mean the flag. testdata/coder-variables.txt of cmd/coder has all
 // that Coder documents.
