@@ -39,7 +39,7 @@ func newDaemon(opts Options, mesh Mesh) (*daemon, error) {
 		forwards: forward.New(forward.Options{Logger: opts.Logger}), logs: logship.New(), reports: newReports(),
 		logins: newLoginGate(), asked: make(chan string, 1), renewed: notify.NewWake(), booted: make(chan struct{}),
 	}
-	d.connections = connlog.New(d.way)
+	d.connections = connlog.New(d.way, d.trips)
 	d.viewers = d.connSet(maxTerminalConns, "too many viewers of terminals")
 	d.speedtests = d.connSet(maxSpeedtests, "too many speed tests")
 	d.regionConns = d.connSet(maxRegionConns, "too many connections of region proxies")
@@ -282,6 +282,17 @@ func (d *daemon) way(client netip.Addr) (agentpb.Path_Way, string) {
 		}
 	}
 	return agentpb.Path_WAY_UNSPECIFIED, ""
+}
+
+// trips measures the round trips to clients.
+func (d *daemon) trips(ctx context.Context, clients map[netip.Addr]bool) map[netip.Addr]time.Duration {
+	out := map[netip.Addr]time.Duration{}
+	for _, p := range d.mesh.Measure(ctx, func(id uuid.UUID) bool { return clients[tailnet.Addr(id)] }) {
+		if p.Latency > 0 {
+			out[tailnet.Addr(p.ID)] = p.Latency
+		}
+	}
+	return out
 }
 
 // connSet returns a new set for the connections of one service of the agent.

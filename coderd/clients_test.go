@@ -316,7 +316,6 @@ func TestSmallAnswers(t *testing.T) {
 		{method: "GET", path: "debug/health/settings", status: 200, want: `{"dismissed_healthchecks":[]}`},
 		{as: "ann", method: "GET", path: "debug/health/settings", status: 403},
 		{as: "ann", method: "GET", path: "organizations/{org}/settings/workspace-sharing", status: 200, want: `{"sharing_disabled":false}`},
-		{method: "GET", path: "insights/user-latency", status: 404, text: "mesh/peers"},
 		{as: "ann", method: "POST", path: "users/me/webpush/subscription", body: `{"endpoint":"https://push.example.com"}`, status: 404, text: "dispatch-methods"},
 		{as: "ann", method: "GET", path: "workspace-quota/me", status: 404, text: "members/{user}/workspace-quota"},
 		{as: "ann", method: "GET", path: "workspaceagents/{agent}/startup-logs", status: 404, text: "/logs"},

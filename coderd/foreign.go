@@ -162,7 +162,6 @@ func (s *Server) foreignRefusals() map[string]refusal {
 		"GET /api/v2/workspace-quota/{user}":                                {"Each organization has quotas of its own.", "Use GET /api/v2/organizations/{organization}/members/{user}/workspace-quota."},
 		"GET /api/v2/workspaceagents/{workspaceagent}/startup-logs":         {"Scripts and other sources share one log.", "Use GET /api/v2/workspaceagents/{workspaceagent}/logs."},
 		"POST /api/v2/audit/testgenerate":                                   {"The audit log has only what has happened.", ""},
-		"GET /api/v2/insights/user-latency":                                 {"Latencies are not stored, so there is no report of a period.", "Read the present ones: GET /api/v2/mesh/peers, or the metric coderd_agents_connection_latencies_seconds."},
 		"GET /api/v2/templateversions/{templateversion}/schema":             {"Template versions have no schema.", "Read the Terraform variables: GET /api/v2/templateversions/{templateversion}/variables"},
 		"GET /api/v2/provisionerkeys/{key}":                                 {"Provisioner keys are never read by their secret: secrets do not belong in URLs.", "Provisioners of this server use its own program: coder provisioner start"},
 		"GET /api/v2/oauth2-provider/apps":                                  {"This server does not sign users in to other programs.", ""},

@@ -38,6 +38,10 @@ func TestInsights(t *testing.T) {
 	connected("bob", "workspace_app", "code", "2026-03-01T23:30:00Z", "2026-03-02T00:30:00Z")
 	connected("bob", "ssh", "", "2026-02-20T10:00:00Z", "2026-02-20T11:00:00Z") // before the period
 	connected("bob", "ssh", "", "2026-03-03T00:00:00Z", "2026-03-03T11:00:00Z") // after it
+	// Three of ann's connections have a known round trip, and one that is outside of the period does not count.
+	for i, began := range []string{"2026-03-01T10:00:00Z", "2026-03-01T10:30:00Z", "2026-03-01T10:15:00Z", "2026-03-03T00:00:00Z"} {
+		s.Exec(`UPDATE connection_logs SET latency_us = $1 WHERE connect_time = $2::timestamptz`, []int{1000, 10_000, 30_000, 900_000}[i], began)
+	}
 	const period = "start_time=2026-03-01T00:00:00Z&end_time=2026-03-03T00:00:00Z"
 	ids := `"template_ids":["{template}"]`
 	replay(t, s, known, []step{
@@ -54,6 +58,15 @@ func TestInsights(t *testing.T) {
 		// The first week of two days is as long as they.
 		{method: "GET", path: "insights/templates?sections=interval_reports&interval=week&template_ids={template}&" + period, status: 200, want: `{"interval_reports":[
 				{"start_time":"2026-03-01T00:00:00Z","end_time":"2026-03-03T00:00:00Z",` + ids + `,"interval":"week","active_users":2}]}`},
+		{method: "GET", path: "insights/user-latency?template_ids={template}&" + period, status: 200, want: `{"report":{` + ids + `,"users":[
+			{` + ids + `,"user_id":"{ann}","username":"ann","avatar_url":"","latency_ms":{"p50":10,"p95":28}}]}}`},
+		{as: "tom", method: "GET", path: "insights/user-latency?" + period, status: 200},
+		{as: "tom", method: "GET", path: "insights/user-latency?template_ids={other}&" + period, status: 200, want: `{"report":{"users":[]}}`},
+		{as: "ann", method: "GET", path: "insights/user-latency?template_ids={template}&" + period, status: 403},
+		{as: "ann", method: "GET", path: "insights/user-latency?" + period, status: 404},
+		{as: "nobody", method: "GET", path: "insights/user-latency?" + period, status: 401},
+		{method: "GET", path: "insights/user-latency?template_ids={none}&" + period, status: 404},
+		{method: "GET", path: "insights/user-latency?start_time=2026-03-01", status: 400},
 		{as: "tom", method: "GET", path: "insights/user-activity?template_ids={other}&" + period, status: 200, want: `{"report":{"template_ids":["{other}"],"users":[]}}`},
 		{as: "tom", method: "GET", path: "insights/templates?sections=report&" + period, status: 200, want: `{"report":{"active_users":2}}`},
 		{as: "tom", method: "GET", path: "templates/{template}/daus?tz_offset=-3", status: 200, want: `{"tz_hour_offset":-3}`},

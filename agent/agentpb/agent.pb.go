@@ -2305,6 +2305,7 @@ type Connection struct {
 	Endpoint       string                 `protobuf:"bytes,9,opt,name=endpoint,proto3" json:"endpoint,omitempty"`                // the client's end of a direct path: address and port
 	BytesIn        int64                  `protobuf:"varint,10,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"` // into the workspace
 	BytesOut       int64                  `protobuf:"varint,11,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	LatencyUs      int64                  `protobuf:"varint,12,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"` // microseconds: the median round trip to the client, 0 when unknown
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2412,6 +2413,13 @@ func (x *Connection) GetBytesIn() int64 {
 func (x *Connection) GetBytesOut() int64 {
 	if x != nil {
 		return x.BytesOut
+	}
+	return 0
+}
+
+func (x *Connection) GetLatencyUs() int64 {
+	if x != nil {
+		return x.LatencyUs
 	}
 	return 0
 }
@@ -3169,6 +3177,7 @@ type ExternalAuthResponse struct {
 	AuthenticateUrl string                 `protobuf:"bytes,3,opt,name=authenticate_url,json=authenticateUrl,proto3" json:"authenticate_url,omitempty"` // the dashboard's page of this provider
 	AccessToken     string                 `protobuf:"bytes,4,opt,name=access_token,json=accessToken,proto3" json:"access_token,omitempty"`             // empty: the owner has no link, or none that works
 	Username        string                 `protobuf:"bytes,5,opt,name=username,proto3" json:"username,omitempty"`                                      // goes with the token in HTTP's basic authentication
+	Extra           []byte                 `protobuf:"bytes,6,opt,name=extra,proto3" json:"extra,omitempty"`                                            // further properties of the token, a JSON object; empty: none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -3236,6 +3245,13 @@ func (x *ExternalAuthResponse) GetUsername() string {
 		return x.Username
 	}
 	return ""
+}
+
+func (x *ExternalAuthResponse) GetExtra() []byte {
+	if x != nil {
+		return x.Extra
+	}
+	return nil
 }
 
 type DevcontainerStateRequest struct {
@@ -3920,7 +3936,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\rStatsResponse\"l\n" +
 	"\x12ConnectionsRequest\x12@\n" +
 	"\vconnections\x18\x01 \x03(\v2\x1e.codermesh.agent.v1.ConnectionR\vconnections\x12\x14\n" +
-	"\x05first\x18\x02 \x01(\bR\x05first\"\x97\x04\n" +
+	"\x05first\x18\x02 \x01(\bR\x05first\"\xb6\x04\n" +
 	"\n" +
 	"Connection\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x127\n" +
@@ -3934,7 +3950,9 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\bendpoint\x18\t \x01(\tR\bendpoint\x12\x19\n" +
 	"\bbytes_in\x18\n" +
 	" \x01(\x03R\abytesIn\x12\x1b\n" +
-	"\tbytes_out\x18\v \x01(\x03R\bbytesOut\"i\n" +
+	"\tbytes_out\x18\v \x01(\x03R\bbytesOut\x12\x1d\n" +
+	"\n" +
+	"latency_us\x18\f \x01(\x03R\tlatencyUs\"i\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_SSH\x10\x01\x12\x0f\n" +
@@ -3988,14 +4006,15 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x03url\x18\x01 \x01(\tH\x00R\x03url\x12!\n" +
 	"\vprovider_id\x18\x02 \x01(\tH\x00R\n" +
 	"providerIdB\x04\n" +
-	"\x02of\"\xc4\x01\n" +
+	"\x02of\"\xda\x01\n" +
 	"\x14ExternalAuthResponse\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12!\n" +
 	"\fdisplay_name\x18\x02 \x01(\tR\vdisplayName\x12)\n" +
 	"\x10authenticate_url\x18\x03 \x01(\tR\x0fauthenticateUrl\x12!\n" +
 	"\faccess_token\x18\x04 \x01(\tR\vaccessToken\x12\x1a\n" +
-	"\busername\x18\x05 \x01(\tR\busername\"\xee\x02\n" +
+	"\busername\x18\x05 \x01(\tR\busername\x12\x14\n" +
+	"\x05extra\x18\x06 \x01(\fR\x05extra\"\xee\x02\n" +
 	"\x18DevcontainerStateRequest\x12'\n" +
 	"\x0fdevcontainer_id\x18\x01 \x01(\fR\x0edevcontainerId\x12H\n" +
 	"\x05state\x18\x02 \x01(\x0e22.codermesh.agent.v1.DevcontainerStateRequest.StateR\x05state\x12\x14\n" +

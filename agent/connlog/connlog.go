@@ -37,6 +37,12 @@ const (
 	callTimeout = 15 * time.Second
 	// linger is how long a visit of a port lasts without a connection: a browser opens and closes many.
 	linger = 30 * time.Second
+	// remeasure is how often the round trips to clients with open visits are measured after the first time.
+	remeasure = 5 * time.Minute
+	// measureTime bounds one measurement.
+	measureTime = time.Second
+	// maxTrips is how many round trips a visit keeps: the last ones.
+	maxTrips = 64
 )
 
 // entry is a session of a client, or its use of one port, as the connection log has it.
@@ -56,9 +62,10 @@ type entry struct {
 	conns  int         // of a port
 	idle   *time.Timer // ends a port without connections; nil while there are some
 	way    agentpb.Path_Way
-	far    string // the client's end of a direct path
-	rev    int    // grows with every change
-	sent   int    // the rev that the server has
+	far    string          // the client's end of a direct path
+	trips  []time.Duration // to the client, the latest last
+	rev    int             // grows with every change
+	sent   int             // the rev that the server has
 }
 
 // RegionAddr is the address of a region proxy's node. The server records what comes from there, so a Log does not.
@@ -71,6 +78,7 @@ type Log struct {
 
 	wake notify.Wake
 	way  func(netip.Addr) (agentpb.Path_Way, string) // how packets to a client travel now
+	trip Trips
 
 	mu        sync.Mutex // guards the fields below, and the entries'
 	all       map[uuid.UUID]*entry
@@ -85,9 +93,13 @@ type portOf struct {
 	port uint16
 }
 
+// Trips measures the round trips to clients, until ctx ends at the latest. It leaves out clients that do not answer.
+type Trips func(ctx context.Context, clients map[netip.Addr]bool) map[netip.Addr]time.Duration
+
 // New returns an empty log. way returns how packets to a client travel now, and the client's end of a direct path.
-func New(way func(netip.Addr) (agentpb.Path_Way, string)) *Log {
-	return &Log{way: way, wake: notify.NewWake(), all: map[uuid.UUID]*entry{}, ports: map[portOf]*entry{}}
+// trips may be nil: then round trips are unknown.
+func New(way func(netip.Addr) (agentpb.Path_Way, string), trips Trips) *Log {
+	return &Log{way: way, trip: trips, wake: notify.NewWake(), all: map[uuid.UUID]*entry{}, ports: map[portOf]*entry{}}
 }
 
 // add begins a visit. It returns nil if there are too many. The caller holds the lock.
@@ -240,14 +252,20 @@ func (l *Log) locate(x *entry) {
 
 // Run reports visits until ctx ends or a call fails with a temporary error.
 func (l *Log) Run(ctx context.Context, client agentpbconnect.AgentServiceClient, logger *slog.Logger) error {
+	again := time.NewTicker(remeasure)
+	defer again.Stop()
 	for {
 		if err := sleep(ctx, gather); err != nil { // visits that begin and end in the meantime are one report
 			return err
 		}
+		l.measure(ctx, func(x *entry) bool { return len(x.trips) == 0 && x.sent == 0 })
 		batch, revs := l.take()
 		if batch == nil {
 			select {
 			case <-l.wake:
+				continue
+			case <-again.C:
+				l.measure(ctx, func(*entry) bool { return true })
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
@@ -269,6 +287,50 @@ func (l *Log) Run(ctx context.Context, client agentpbconnect.AgentServiceClient,
 		}
 		l.stored(revs)
 	}
+}
+
+// measure notes the round trips to the clients of those open visits that which chooses. The lock is held while it is
+// called. A visit whose median changes by more than a quarter is reported again.
+func (l *Log) measure(ctx context.Context, which func(*entry) bool) {
+	if l.trip == nil {
+		return
+	}
+	l.mu.Lock()
+	chosen, clients := []*entry{}, map[netip.Addr]bool{}
+	for _, x := range l.all {
+		if x.ended.IsZero() && x.peer.IsValid() && which(x) {
+			chosen, clients[x.peer] = append(chosen, x), true
+		}
+	}
+	l.mu.Unlock()
+	if len(chosen) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, measureTime)
+	defer cancel()
+	trips := l.trip(ctx, clients)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range chosen {
+		trip := trips[x.peer]
+		if trip <= 0 || !x.ended.IsZero() {
+			continue
+		}
+		before := x.latency()
+		x.trips = append(x.trips[max(len(x.trips)+1-maxTrips, 0):], trip)
+		if moved := x.latency() - before; moved.Abs() > before/4 {
+			x.rev++
+		}
+	}
+}
+
+// latency returns the median round trip to the client, 0 if it is unknown. The caller holds the log's lock.
+func (x *entry) latency() time.Duration {
+	if len(x.trips) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(x.trips))
+	return sorted[len(sorted)/2]
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -303,7 +365,7 @@ func (l *Log) take() (*agentpb.ConnectionsRequest, map[*entry]int) {
 		c := &agentpb.Connection{
 			Id: x.id[:], Kind: x.kind, PeerAddress: peer[:], Port: uint32(x.port),
 			ConnectedAt: timestamppb.New(x.began), Reason: x.reason, Way: x.way, Endpoint: x.far,
-			BytesIn: x.in.Load(), BytesOut: x.out.Load(),
+			BytesIn: x.in.Load(), BytesOut: x.out.Load(), LatencyUs: x.latency().Microseconds(),
 		}
 		if !x.ended.IsZero() {
 			c.DisconnectedAt = timestamppb.New(x.ended)

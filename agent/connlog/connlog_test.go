@@ -47,7 +47,7 @@ func (s *server) take() (all []*agentpb.Connection) {
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := connlog.New(func(netip.Addr) (agentpb.Path_Way, string) { return agentpb.Path_WAY_DIRECT, "192.0.2.1:41641" })
+		log := connlog.New(func(netip.Addr) (agentpb.Path_Way, string) { return agentpb.Path_WAY_DIRECT, "192.0.2.1:41641" }, nil)
 		defer log.Close()
 		s := &server{}
 		run := func() (stop func() error) {
@@ -94,10 +94,59 @@ func TestPorts(t *testing.T) {
 	})
 }
 
+// TestRoundTrips checks that the round trip to a client is reported with its visit, again when the median has changed,
+// and not for a client that does not answer.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, silent := netip.MustParseAddr("fd7a:115c:a1e0::1"), netip.MustParseAddr("fd7a:115c:a1e0::2")
+		trip, asked := 10*time.Millisecond, 0
+		log := connlog.New(func(netip.Addr) (agentpb.Path_Way, string) { return agentpb.Path_WAY_RELAY, "" },
+			func(_ context.Context, clients map[netip.Addr]bool) map[netip.Addr]time.Duration {
+				if asked++; !clients[near] {
+					t.Errorf("asked about %v", clients)
+				}
+				return map[netip.Addr]time.Duration{near: trip}
+			})
+		defer log.Close()
+		s := &server{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- log.Run(ctx, s, slog.New(slog.DiscardHandler)) }()
+		defer func() { cancel(); <-ended }()
+		for i, peer := range []netip.Addr{near, silent} {
+			conn, other := net.Pipe()
+			t.Cleanup(func() { other.Close() })
+			log.Forwarded(conn, peer, uint16(8080+i))
+		}
+		time.Sleep(time.Minute)
+		got := map[uint32]int64{}
+		for _, c := range s.take() {
+			got[c.GetPort()] = c.GetLatencyUs()
+		}
+		if len(got) != 2 || got[8080] != 10_000 || got[8081] != 0 {
+			t.Errorf("round trips by port: %v", got)
+		}
+		time.Sleep(10 * time.Minute)
+		if all := s.take(); len(all) != 0 {
+			t.Errorf("the same round trips again: %v", all)
+		}
+		trip = 100 * time.Millisecond
+		time.Sleep(30 * time.Minute) // as many measurements as before, and more
+		all := s.take()
+		if len(all) == 0 || all[len(all)-1].GetLatencyUs() != 100_000 {
+			t.Errorf("another round trip: %v", all)
+		}
+		if asked < 5 {
+			t.Errorf("measured %d times", asked)
+		}
+	})
+}
+
 // TestRegions checks that connections of region proxies, which the server records, are not in the log.
 func TestRegions(t *testing.T) {
 	t.Parallel()
-	log := connlog.New(nil)
+	log := connlog.New(nil, nil)
 	conn, other := net.Pipe()
 	defer other.Close()
 	defer conn.Close()

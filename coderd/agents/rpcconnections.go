@@ -17,6 +17,9 @@ import (
 // maxConnections bounds the connections in one report.
 const maxConnections = 256
 
+// maxLatency bounds what an agent says of a round trip, in microseconds: a minute.
+const maxLatency = 60_000_000
+
 var connectionTypes = map[agentpb.Connection_Kind]audit.ConnectionType{
 	agentpb.Connection_KIND_SSH:             audit.SSH,
 	agentpb.Connection_KIND_VSCODE:          audit.VSCode,
@@ -97,6 +100,10 @@ func reported(agent uuid.UUID, c *agentpb.Connection) (dbsqlc.ReportConnectionPa
 		ID: id, AgentID: agent, ConnectTime: clampTime(c.GetConnectedAt().AsTime()),
 		DisconnectReason: short(c.GetReason(), maxText), Type: string(kind),
 		Path: connectionPaths[c.GetWay()], BytesIn: c.GetBytesIn(), BytesOut: c.GetBytesOut(),
+	}
+	if latency := c.GetLatencyUs(); latency > 0 {
+		latency = min(latency, maxLatency)
+		p.LatencyUs = &latency
 	}
 	if c.GetPort() != 0 {
 		p.SlugOrPort = strconv.Itoa(int(c.GetPort()))

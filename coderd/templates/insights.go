@@ -120,6 +120,29 @@ func (s *Service) userActivity(w http.ResponseWriter, r *http.Request) error {
 	return httpapi.Write(w, http.StatusOK, sdk.UserActivityInsightsResponse{Report: out})
 }
 
+// userLatency serves the round trips of users' connections.
+func (s *Service) userLatency(w http.ResponseWriter, r *http.Request) error {
+	p, err := s.period(r)
+	if err != nil {
+		return err
+	}
+	rows, err := s.opts.DB.ListUserLatency(r.Context(), dbsqlc.ListUserLatencyParams{
+		Since: p.since, Until: p.until, TemplateIds: p.templates,
+	})
+	if err != nil {
+		return fmt.Errorf("list latency of users: %w", err)
+	}
+	const micros = 1000 // in a millisecond
+	out := sdk.UserLatencyReport{StartTime: p.since, EndTime: p.until, TemplateIDs: p.templates}
+	for _, row := range rows {
+		out.Users = append(out.Users, sdk.UserLatency{
+			TemplateIDs: row.TemplateIds, UserID: row.UserID, Username: row.Username,
+			LatencyMillis: sdk.LatencyPercentiles{P50: row.P50 / micros, P95: row.P95 / micros},
+		})
+	}
+	return httpapi.Write(w, http.StatusOK, sdk.UserLatencyInsightsResponse{Report: out})
+}
+
 // templateInsights serves the report of a period, and that of each of its intervals if the request names their length.
 func (s *Service) templateInsights(w http.ResponseWriter, r *http.Request) error {
 	p, err := s.period(r)

@@ -82,6 +82,7 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/insights/daus", rbac.Needs(rbac.Read, rbac.Deployment), s.deploymentDAUs)
 	mux.Handle("GET /api/v2/insights/templates", update, s.templateInsights)
 	mux.Handle("GET /api/v2/insights/user-activity", update, s.userActivity)
+	mux.Handle("GET /api/v2/insights/user-latency", update, s.userLatency)
 
 	mux.Handle("POST /api/v2/organizations/{organization}/templateversions", rbac.Needs(rbac.Create, rbac.TemplateVersion), s.createVersion, audit.On(audit.Create, audit.TemplateVersion), httpapi.Creates("templateversions/{created}"))
 	mux.Handle("GET /api/v2/templateversions/{templateversion}", readVersion, s.getVersion)

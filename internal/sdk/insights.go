@@ -60,6 +60,33 @@ type UserActivity struct {
 	Seconds     int64           `json:"seconds"`
 }
 
+// UserLatencyInsightsResponse has the round trips between users and the workspaces that they connected to.
+type UserLatencyInsightsResponse struct {
+	Report UserLatencyReport `json:"report"`
+}
+
+type UserLatencyReport struct {
+	StartTime   time.Time         `json:"start_time"`
+	EndTime     time.Time         `json:"end_time"`
+	TemplateIDs List[uuid.UUID]   `json:"template_ids"`
+	Users       List[UserLatency] `json:"users"` // by name; without those whose round trips are not known
+}
+
+// UserLatency is one user's: of each connection, the median counts once.
+type UserLatency struct {
+	TemplateIDs   List[uuid.UUID]    `json:"template_ids"`
+	UserID        uuid.UUID          `json:"user_id"`
+	Username      string             `json:"username"`
+	AvatarURL     string             `json:"avatar_url"`
+	LatencyMillis LatencyPercentiles `json:"latency_ms"`
+}
+
+// LatencyPercentiles has round trips in milliseconds.
+type LatencyPercentiles struct {
+	P50 float64 `json:"p50"` // of half of the connections it is at most this
+	P95 float64 `json:"p95"`
+}
+
 // TemplateInsightsResponse has what templates were used for. A part that was not asked for is null.
 type TemplateInsightsResponse struct {
 	Report          *TemplateReport          `json:"report,omitempty"`

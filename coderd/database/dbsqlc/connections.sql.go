@@ -130,7 +130,7 @@ WITH page AS (
 		AND ($10::timestamptz IS NULL OR (l.connect_time, l.id) < ($10::timestamptz, $11::uuid))
 	ORDER BY l.connect_time DESC, l.id DESC LIMIT $13::int OFFSET $12::int
 )
-SELECT entry.id, entry.connect_time, entry.disconnect_time, entry.disconnect_reason, entry.status_code, entry.organization_id, entry.workspace_owner_id, entry.workspace_id, entry.workspace_name, entry.agent_id, entry.agent_name, entry.type, entry.slug_or_port, entry.user_id, entry.ip, entry.user_agent, entry.path, entry.bytes_in, entry.bytes_out, entry.seen_at, entry.region, o.name AS organization_name, o.display_name AS organization_display_name, owner.username AS owner_name, u.username, u.name AS user_name
+SELECT entry.id, entry.connect_time, entry.disconnect_time, entry.disconnect_reason, entry.status_code, entry.organization_id, entry.workspace_owner_id, entry.workspace_id, entry.workspace_name, entry.agent_id, entry.agent_name, entry.type, entry.slug_or_port, entry.user_id, entry.ip, entry.user_agent, entry.path, entry.bytes_in, entry.bytes_out, entry.seen_at, entry.region, entry.latency_us, o.name AS organization_name, o.display_name AS organization_display_name, owner.username AS owner_name, u.username, u.name AS user_name
 FROM page
 JOIN connection_logs entry ON entry.id = page.id
 LEFT JOIN organizations o ON o.id = entry.organization_id
@@ -210,6 +210,7 @@ func (q *Queries) ListConnectionLogs(ctx context.Context, arg ListConnectionLogs
 			&i.ConnectionLog.BytesOut,
 			&i.ConnectionLog.SeenAt,
 			&i.ConnectionLog.Region,
+			&i.ConnectionLog.LatencyUs,
 			&i.OrganizationName,
 			&i.OrganizationDisplayName,
 			&i.OwnerName,
@@ -254,14 +255,15 @@ func (q *Queries) ListConnectionTypes(ctx context.Context, userID uuid.UUID) ([]
 
 const reportConnection = `-- name: ReportConnection :execrows
 INSERT INTO connection_logs (id, connect_time, disconnect_time, disconnect_reason, status_code, organization_id, workspace_owner_id, workspace_id,
-	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, bytes_in, bytes_out, region)
+	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, bytes_in, bytes_out, region, latency_us)
 SELECT $1, $2, $3, $4, $5, w.organization_id, w.owner_id, w.id,
 	w.name, a.id, a.name, $6, $7, $8, $9, $10, $11,
-	$12, $13, $14
-FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = $15
+	$12, $13, $14, $15::bigint
+FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = $16
 ON CONFLICT (id) DO UPDATE SET disconnect_time = excluded.disconnect_time, disconnect_reason = excluded.disconnect_reason,
 	status_code = coalesce(excluded.status_code, connection_logs.status_code), type = excluded.type, ip = coalesce(nullif(excluded.ip, ''), connection_logs.ip),
-	path = coalesce(nullif(excluded.path, ''), connection_logs.path), bytes_in = excluded.bytes_in, bytes_out = excluded.bytes_out
+	path = coalesce(nullif(excluded.path, ''), connection_logs.path), bytes_in = excluded.bytes_in, bytes_out = excluded.bytes_out,
+	latency_us = coalesce(excluded.latency_us, connection_logs.latency_us)
 WHERE connection_logs.agent_id = excluded.agent_id AND connection_logs.disconnect_time IS NULL
 `
 
@@ -280,6 +282,7 @@ type ReportConnectionParams struct {
 	BytesIn          int64
 	BytesOut         int64
 	Region           string
+	LatencyUs        *int64
 	AgentID          uuid.UUID
 }
 
@@ -301,6 +304,7 @@ func (q *Queries) ReportConnection(ctx context.Context, arg ReportConnectionPara
 		arg.BytesIn,
 		arg.BytesOut,
 		arg.Region,
+		arg.LatencyUs,
 		arg.AgentID,
 	)
 	if err != nil {

@@ -181,3 +181,55 @@ func (q *Queries) ListUserActivity(ctx context.Context, arg ListUserActivityPara
 	}
 	return items, nil
 }
+
+const listUserLatency = `-- name: ListUserLatency :many
+SELECT u.id AS user_id, u.username, array_agg(DISTINCT w.template_id)::uuid[] AS template_ids,
+	(percentile_cont(0.5) WITHIN GROUP (ORDER BY l.latency_us))::float8 AS p50, (percentile_cont(0.95) WITHIN GROUP (ORDER BY l.latency_us))::float8 AS p95
+FROM connection_logs l JOIN workspaces w ON w.id = l.workspace_id JOIN users u ON u.id = l.user_id
+WHERE l.latency_us IS NOT NULL AND l.connect_time < $1::timestamptz AND (l.disconnect_time >= $2::timestamptz OR l.disconnect_time IS NULL)
+	AND w.template_id = ANY ($3::uuid[])
+GROUP BY u.id, u.username
+ORDER BY lower(u.username), u.id
+`
+
+type ListUserLatencyParams struct {
+	Until       time.Time
+	Since       time.Time
+	TemplateIds []uuid.UUID
+}
+
+type ListUserLatencyRow struct {
+	UserID      uuid.UUID
+	Username    string
+	TemplateIds []uuid.UUID
+	P50         float64
+	P95         float64
+}
+
+// Lists the median and the 95th percentile of the round trips, in microseconds, of users' connections to workspaces of some templates that
+// were open in a period. Connections without a known round trip are left out.
+func (q *Queries) ListUserLatency(ctx context.Context, arg ListUserLatencyParams) ([]ListUserLatencyRow, error) {
+	rows, err := q.db.Query(ctx, listUserLatency, arg.Until, arg.Since, arg.TemplateIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListUserLatencyRow{}
+	for rows.Next() {
+		var i ListUserLatencyRow
+		if err := rows.Scan(
+			&i.UserID,
+			&i.Username,
+			&i.TemplateIds,
+			&i.P50,
+			&i.P95,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

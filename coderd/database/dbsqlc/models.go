@@ -84,6 +84,7 @@ type ConnectionLog struct {
 	BytesOut         int64
 	SeenAt           time.Time
 	Region           string
+	LatencyUs        *int64
 }
 
 type CreationKey struct {

@@ -2,14 +2,15 @@
 -- Stores a connection, or what has become of it: reports may come twice, and the end may come first. The agent must be one of a
 -- workspace. A connection that has ended stays so.
 INSERT INTO connection_logs (id, connect_time, disconnect_time, disconnect_reason, status_code, organization_id, workspace_owner_id, workspace_id,
-	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, bytes_in, bytes_out, region)
+	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, bytes_in, bytes_out, region, latency_us)
 SELECT sqlc.arg(id), sqlc.arg(connect_time), sqlc.narg(disconnect_time), sqlc.arg(disconnect_reason), sqlc.narg(status_code), w.organization_id, w.owner_id, w.id,
 	w.name, a.id, a.name, sqlc.arg(type), sqlc.arg(slug_or_port), sqlc.narg(user_id), sqlc.arg(ip), sqlc.arg(user_agent), sqlc.arg(path),
-	sqlc.arg(bytes_in), sqlc.arg(bytes_out), sqlc.arg(region)
+	sqlc.arg(bytes_in), sqlc.arg(bytes_out), sqlc.arg(region), sqlc.narg(latency_us)::bigint
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id WHERE a.id = sqlc.arg(agent_id)
 ON CONFLICT (id) DO UPDATE SET disconnect_time = excluded.disconnect_time, disconnect_reason = excluded.disconnect_reason,
 	status_code = coalesce(excluded.status_code, connection_logs.status_code), type = excluded.type, ip = coalesce(nullif(excluded.ip, ''), connection_logs.ip),
-	path = coalesce(nullif(excluded.path, ''), connection_logs.path), bytes_in = excluded.bytes_in, bytes_out = excluded.bytes_out
+	path = coalesce(nullif(excluded.path, ''), connection_logs.path), bytes_in = excluded.bytes_in, bytes_out = excluded.bytes_out,
+	latency_us = coalesce(excluded.latency_us, connection_logs.latency_us)
 WHERE connection_logs.agent_id = excluded.agent_id AND connection_logs.disconnect_time IS NULL;
 
 -- name: ListConnectionLogs :many

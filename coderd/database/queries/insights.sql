@@ -49,3 +49,14 @@ SELECT c.type, c.slug::text AS slug, array_agg(DISTINCT c.template_id)::uuid[] A
 FROM counted c
 GROUP BY c.type, c.slug
 ORDER BY seconds DESC, c.type, c.slug;
+
+-- name: ListUserLatency :many
+-- Lists the median and the 95th percentile of the round trips, in microseconds, of users' connections to workspaces of some templates that
+-- were open in a period. Connections without a known round trip are left out.
+SELECT u.id AS user_id, u.username, array_agg(DISTINCT w.template_id)::uuid[] AS template_ids,
+	(percentile_cont(0.5) WITHIN GROUP (ORDER BY l.latency_us))::float8 AS p50, (percentile_cont(0.95) WITHIN GROUP (ORDER BY l.latency_us))::float8 AS p95
+FROM connection_logs l JOIN workspaces w ON w.id = l.workspace_id JOIN users u ON u.id = l.user_id
+WHERE l.latency_us IS NOT NULL AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
+	AND w.template_id = ANY (sqlc.arg(template_ids)::uuid[])
+GROUP BY u.id, u.username
+ORDER BY lower(u.username), u.id;

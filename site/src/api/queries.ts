@@ -205,6 +205,10 @@ export const queries = {
     ask(["insights", "users", template, since], "insights/user-activity", {
       query: { template_ids: template, start_time: since, end_time: until },
     }),
+  userLatency: (template: string, since: string, until: string) =>
+    ask(["insights", "latency", template, since], "insights/user-latency", {
+      query: { template_ids: template, start_time: since, end_time: until },
+    }),
   templateRights: (template: string) =>
     ask(["templates", "rights", template], "templates/{template}/acl", { template }),
   // What the signed-in user may do with a template.

@@ -65,6 +65,7 @@ export interface Routes {
   "GET insights/daus": { query: { tz_offset?: Value }; answer: t.DAUsResponse };
   "GET insights/templates": { query: { end_time?: Value; interval?: Value; sections?: Value; start_time?: Value; template_ids?: Value }; answer: t.TemplateInsightsResponse };
   "GET insights/user-activity": { query: { end_time?: Value; start_time?: Value; template_ids?: Value }; answer: t.UserActivityInsightsResponse };
+  "GET insights/user-latency": { query: { end_time?: Value; start_time?: Value; template_ids?: Value }; answer: t.UserLatencyInsightsResponse };
   "GET insights/user-status-counts": { query: { timezone?: Value; tz_offset?: Value }; answer: t.UserStatusCountsResponse };
   "GET licenses": { answer: unknown[] };
   "GET mesh/coordinate": { answer: unknown };

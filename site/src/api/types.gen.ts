@@ -1150,6 +1150,33 @@ export interface UserActivity {
   seconds: number;
 }
 
+// UserLatencyInsightsResponse has the round trips between users and the workspaces that they connected to.
+export interface UserLatencyInsightsResponse {
+  report: UserLatencyReport;
+}
+
+export interface UserLatencyReport {
+  start_time: string;
+  end_time: string;
+  template_ids: string[];
+  users: UserLatency[]; // by name; without those whose round trips are not known
+}
+
+// UserLatency is one user's: of each connection, the median counts once.
+export interface UserLatency {
+  template_ids: string[];
+  user_id: string;
+  username: string;
+  avatar_url: string;
+  latency_ms: LatencyPercentiles;
+}
+
+// LatencyPercentiles has round trips in milliseconds.
+export interface LatencyPercentiles {
+  p50: number; // of half of the connections it is at most this
+  p95: number;
+}
+
 // TemplateInsightsResponse has what templates were used for. A part that was not asked for is null.
 export interface TemplateInsightsResponse {
   report?: TemplateReport | null;

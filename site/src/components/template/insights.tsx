@@ -1,4 +1,4 @@
-// How a template is used: its users by day, how long they were connected, and by what.
+// How a template is used: its users by day, how long they were connected, how near to it, and by what.
 import { useQuery } from "@tanstack/react-query";
 import { queries } from "~/api/queries";
 import type { Template } from "~/api/types";
@@ -16,16 +16,22 @@ const days = 30;
 const midnight = () => new Date(new Date().setHours(24, 0, 0, 0));
 const daysBefore = (end: Date, n: number) => new Date(end.getTime() - n * 24 * 3600_000).toISOString();
 
+const millis = (ms: number | undefined) =>
+  ms === undefined ? "unknown" : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+
 const length = (seconds: number) => (seconds < 1 ? "less than 1 s" : duration(seconds * 1000));
 
 export default function TemplateInsights({ template: t }: { template: Template }) {
   const end = midnight();
   const use = useQuery(queries.templateInsights(t.id, daysBefore(end, days), end.toISOString()));
   const activity = useQuery(queries.userActivity(t.id, daysBefore(end, days), end.toISOString()));
-  if (!use.data || !activity.data)
-    return <Pending query={use.error || !activity.error ? use : activity} what="insights" />;
+  const latency = useQuery(queries.userLatency(t.id, daysBefore(end, days), end.toISOString()));
+  const waiting =
+    [use, activity, latency].find((query) => query.error) ?? [use, activity, latency].find((q) => !q.data);
+  if (!use.data || !activity.data || !latency.data) return <Pending query={waiting ?? use} what="insights" />;
   const apps = use.data.report?.apps_usage ?? [];
   const users = activity.data.report.users;
+  const trips = new Map(latency.data.report.users.map((u) => [u.user_id, u.latency_ms]));
   return (
     <>
       <Card title={`Active users, last ${days} days`}>
@@ -50,6 +56,8 @@ export default function TemplateInsights({ template: t }: { template: Template }
             columns={[
               { name: "User", cell: (u) => u.username },
               { name: "Connected for", cell: (u) => length(u.seconds) },
+              { name: "Round trip", cell: (u) => millis(trips.get(u.user_id)?.p50) },
+              { name: "95 % below", cell: (u) => millis(trips.get(u.user_id)?.p95) },
             ]}
           />
         )}
