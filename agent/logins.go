@@ -30,7 +30,7 @@ func (u *uplink) findLogin(ctx context.Context, r login.Request) login.Answer {
 	case err == nil:
 		m := got.Msg
 		return login.Answer{Provider: m.GetProviderId(), Name: m.GetDisplayName(), Page: m.GetAuthenticateUrl(),
-			Username: m.GetUsername(), Token: m.GetAccessToken()}
+			Username: m.GetUsername(), Token: m.GetAccessToken(), Extra: m.GetExtra()}
 	case connect.CodeOf(err) == connect.CodeNotFound:
 		return login.Answer{Unknown: true}
 	}

@@ -5,6 +5,7 @@ package login
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,8 @@ type Answer struct {
 	Username string `json:"username,omitempty"`
 	// Token is empty if the owner has no working link.
 	Token string `json:"token,omitempty"`
+	// Extra has further properties of the token, a JSON object.
+	Extra json.RawMessage `json:"extra,omitempty"`
 	// Expires is when an ID token ends.
 	Expires time.Time `json:"expires,omitzero"`
 	// Unknown is set if no provider matches the request. Error is the reason if the agent found no answer. Refused says

@@ -113,7 +113,7 @@ If there are other servers, agents, provisioners and clients move to them first.
 
 Configure logins at Git hosts in the environment, numbered from 0: CODER_EXTERNAL_AUTH_0_TYPE (github, github-enterprise, gitlab,
 bitbucket-cloud, bitbucket-server, gitea, or another word), _ID, _CLIENT_ID, _CLIENT_SECRET, _DISPLAY_NAME, _DISPLAY_ICON, _AUTH_URL,
-_TOKEN_URL, _VALIDATE_URL, _REVOKE_URL, _REGEX, _SCOPES, _NO_REFRESH.
+_TOKEN_URL, _VALIDATE_URL, _REVOKE_URL, _REGEX, _SCOPES, _EXTRA_TOKEN_KEYS, _NO_REFRESH.
 
 Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 		Example: `  coder server

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"connectrpc.com/connect"
@@ -62,8 +63,14 @@ func (r *rpc) ExternalAuth(
 	case err != nil:
 		return nil, r.fail(ctx, id, "find login", err)
 	}
-	return connect.NewResponse(&agentpb.ExternalAuthResponse{
+	out := &agentpb.ExternalAuthResponse{
 		ProviderId: c.Provider, DisplayName: c.DisplayName, AuthenticateUrl: c.PageURL, AccessToken: c.Token.Reveal(),
 		Username: c.Username,
-	}), nil
+	}
+	if len(c.Extra) > 0 {
+		if out.Extra, err = json.Marshal(c.Extra); err != nil {
+			return nil, r.fail(ctx, id, "encode login", err)
+		}
+	}
+	return connect.NewResponse(out), nil
 }

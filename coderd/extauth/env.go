@@ -2,6 +2,7 @@ package extauth
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/url"
 	"regexp"
@@ -39,8 +40,14 @@ var settings = map[string]func(*Provider, string) error{
 	"TOKEN_URL":     func(p *Provider, v string) error { p.TokenURL = v; return nil },
 	"VALIDATE_URL":  func(p *Provider, v string) error { p.ValidateURL = v; return nil },
 	"REVOKE_URL":    func(p *Provider, v string) error { p.RevokeURL = v; return nil },
-	"SCOPES": func(p *Provider, v string) error {
-		p.Scopes = strings.FieldsFunc(v, func(r rune) bool { return r == ' ' || r == ',' })
+	"SCOPES":        func(p *Provider, v string) error { p.Scopes = words(v); return nil },
+	"EXTRA_TOKEN_KEYS": func(p *Provider, v string) error {
+		p.ExtraKeys = words(v)
+		for _, secret := range []string{"access_token", "refresh_token", "id_token"} {
+			if slices.Contains(p.ExtraKeys, secret) {
+				return fmt.Errorf("%s is a secret and no extra property", secret)
+			}
+		}
 		return nil
 	},
 	"REGEX":      func(p *Provider, v string) (err error) { p.Match, err = compileMatch(v); return err },
@@ -48,6 +55,11 @@ var settings = map[string]func(*Provider, string) error{
 
 	"DEVICE_FLOW":     func(p *Provider, v string) (err error) { p.Device, err = strconv.ParseBool(v); return err },
 	"DEVICE_CODE_URL": func(p *Provider, v string) error { p.DeviceURL = v; return nil },
+}
+
+// words splits a list.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ' ' || r == ',' })
 }
 
 // ParseEnv parses the providers in an environment (os.Environ), ordered by their numbers. It returns the fault Invalid,
@@ -148,6 +160,9 @@ func (p *Provider) complete(name string) error {
 		if p.Match, err = compileMatch(regexp.QuoteMeta(host) + `(/.*)?$`); err != nil {
 			return err
 		}
+	}
+	if p.ExtraKeys == nil && p.Type == "slack" {
+		p.ExtraKeys = []string{"authed_user"} // whose token it is
 	}
 	if p.Scopes == nil {
 		p.Scopes = kind.scopes

@@ -136,6 +136,7 @@ func TestParseEnvRefuses(t *testing.T) {
 		{"a bad expression", "REGEX", "(", "0_REGEX"},
 		{"a bad id", "ID", "a b", "0_ID"},
 		{"an id that is a path", "ID", "../x", "0_ID"},
+		{"a secret as an extra property", "EXTRA_TOKEN_KEYS", "authed_user refresh_token", "0_EXTRA_TOKEN_KEYS"},
 		{"a bad truth", "NO_REFRESH", "perhaps", "0_NO_REFRESH"},
 		{"a typing error", "CLIENTSECRET", "hush-hush", "0_CLIENTSECRET"},
 		{"too long", "SCOPES", strings.Repeat("a", 5000), "0_SCOPES"},

@@ -1,6 +1,7 @@
 package extauth_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -122,6 +123,37 @@ func TestRefreshOnce(t *testing.T) {
 	wg.Wait()
 	if n := w.provider.Refreshes(); n != 1 {
 		t.Errorf("%d refreshes, want 1", n)
+	}
+}
+
+// TestExtraProperties: the properties that the operator names are kept, also when an answer to a renewal has none, and no
+// others are.
+func TestExtraProperties(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		keys, want string
+	}{{"authed_user,team", `{"authed_user":{"id":"U123","level":7}}`}, {"team", `{}`}, {"", `{}`}} {
+		more := []string{}
+		if tc.keys != "" {
+			more = []string{"EXTRA_TOKEN_KEYS", tc.keys}
+		}
+		w := newWorld(t, more...)
+		w.provider.Expire(time.Minute) // within the margin
+		w.link("ann")
+		w.provider.Expire(time.Hour)
+		for range 2 {
+			c, err := w.Service.ForProvider(t.Context(), w.User("ann"), "forge")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := json.Marshal(c.Extra)
+			if err != nil || string(got) != tc.want && !(len(c.Extra) == 0 && tc.want == "{}") {
+				t.Errorf("%q: %s, %v; want %s", tc.keys, got, err, tc.want)
+			}
+		}
+		if w.provider.Refreshes() != 1 {
+			t.Errorf("%q: %d refreshes", tc.keys, w.provider.Refreshes())
+		}
 	}
 }
 

@@ -33,19 +33,25 @@ const (
 type tokens struct {
 	Access  string `json:"access"`
 	Refresh string `json:"refresh,omitempty"`
+	// Extra has the properties of the provider's ExtraKeys.
+	Extra map[string]any `json:"extra,omitempty"`
 }
+
+// maxExtra bounds the extra properties of a link, in bytes of JSON.
+const maxExtra = 8 << 10
 
 // Token is a user's access token. Access is empty if the user has no link, or none that works.
 type Token struct {
 	Access  secret.Token
-	Failure string // why a link does not work; "" without a link
+	Extra   map[string]any // further properties of it
+	Failure string         // why a link does not work; "" without a link
 }
 
-// seal encrypts the tokens that a provider has issued.
+// seal encrypts the tokens that a provider has issued. Extra properties that it has left out stay as they were before.
 func (s *Service) seal(
-	user uuid.UUID, p *Provider, got *oauth2.Token,
+	user uuid.UUID, p *Provider, got *oauth2.Token, before map[string]any,
 ) (sealed []byte, refreshable bool, expires *time.Time, err error) {
-	t := tokens{Access: got.AccessToken}
+	t := tokens{Access: got.AccessToken, Extra: s.extra(p, got, before)}
 	if !p.NoRefresh {
 		t.Refresh = got.RefreshToken
 	}
@@ -57,6 +63,23 @@ func (s *Service) seal(
 		expires = &got.Expiry
 	}
 	return s.opts.Keys.SealSecret(keyring.LoginPlace(user, p.ID), text), t.Refresh != "", expires, nil
+}
+
+// extra returns the properties of a provider's answer that are kept.
+func (s *Service) extra(p *Provider, got *oauth2.Token, before map[string]any) map[string]any {
+	kept := map[string]any{}
+	for _, key := range p.ExtraKeys {
+		if value := got.Extra(key); value != nil {
+			kept[key] = value
+		} else if value, ok := before[key]; ok {
+			kept[key] = value
+		}
+	}
+	if text, err := json.Marshal(kept); err != nil || len(text) > maxExtra {
+		s.log.Warn("extra properties of an external login are left out: too long", "provider", p.ID, "bytes", len(text))
+		return nil
+	}
+	return kept
 }
 
 func (s *Service) open(link dbsqlc.ExternalAuthLink) (tokens, error) {
@@ -89,7 +112,7 @@ func (s *Service) LinkIn(
 	if p == nil {
 		return noProvider(provider)
 	}
-	sealed, refreshable, expires, err := s.seal(user, p, got)
+	sealed, refreshable, expires, err := s.seal(user, p, got, nil)
 	if err != nil {
 		return err
 	}
@@ -158,7 +181,7 @@ func (s *Service) find(ctx context.Context, user uuid.UUID, p *Provider) (Token,
 	if !good {
 		return Token{Failure: failureRefused}, s.fail(ctx, link, failureRefused)
 	}
-	return Token{Access: secret.Token(t.Access)}, nil
+	return Token{Access: secret.Token(t.Access), Extra: t.Extra}, nil
 }
 
 // left returns how long a link's token remains valid.
@@ -280,7 +303,11 @@ func (s *Service) renewLocked(
 func (s *Service) store(
 	ctx context.Context, q *dbsqlc.Queries, p *Provider, link dbsqlc.ExternalAuthLink, got *oauth2.Token,
 ) (dbsqlc.ExternalAuthLink, error) {
-	sealed, refreshable, expires, err := s.seal(link.UserID, p, got)
+	before, err := s.open(link)
+	if err != nil {
+		before = tokens{} // the new tokens have a key again
+	}
+	sealed, refreshable, expires, err := s.seal(link.UserID, p, got, before.Extra)
 	if err != nil {
 		return link, err
 	}

@@ -25,6 +25,7 @@ type Provider struct {
 	RevokeURL    string         // revokes tokens when a user unlinks; "" for none
 	Match        *regexp.Regexp // matches the URLs that the token is for; nil for none
 	Scopes       []string
+	ExtraKeys    []string // of the service's answers with tokens, kept for programs of workspaces
 	NoRefresh    bool
 	Device       bool   // users enter a code at the service (RFC 8628) instead of being redirected
 	DeviceURL    string // issues the codes; "" without Device

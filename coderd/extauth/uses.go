@@ -22,6 +22,7 @@ type Credential struct {
 	PageURL     string // where the user links an account
 	Username    string // used with the token in HTTP basic authentication
 	Token       secret.Token
+	Extra       map[string]any // further properties of the token
 }
 
 // ForURL returns the user's credential for the service at a URL. Its token is empty if the user has no working link.
@@ -51,6 +52,7 @@ func (s *Service) credential(ctx context.Context, user uuid.UUID, p *Provider) (
 	}
 	return Credential{
 		Provider: p.ID, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(), Token: t.Access,
+		Extra: t.Extra,
 	}, nil
 }
 

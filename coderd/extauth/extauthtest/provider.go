@@ -218,6 +218,9 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.access[access], p.refresh[refresh] = true, true
 	p.given = append(p.given, access, refresh)
 	answer := map[string]any{"access_token": access, "refresh_token": refresh, "token_type": "bearer"}
+	if r.PostFormValue("grant_type") != "refresh_token" {
+		answer["authed_user"] = map[string]any{"id": "U123", "level": 7} // as Slack says whose token it is, once
+	}
 	if p.lifetime > 0 {
 		answer["expires_in"] = int(p.lifetime / time.Second)
 	}

@@ -2,7 +2,9 @@ package inside
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,22 +22,28 @@ func externalAuthCmd(g *global.Flags) *cobra.Command {
 		Example: "  coder external-auth access-token github",
 		Args:    cobra.NoArgs,
 	}
-	cmd.AddCommand(&cobra.Command{
+	var extra string
+	token := &cobra.Command{
 		Use:   "access-token ID",
 		Short: "Print your access token for a service",
 		Long: `Print your access token for a service that the server is configured with, renewed if it is about to expire. If you have not linked an
 account, the command prints the URL of the page where you can.
 
-Exit codes: 0 printed the token; 1 printed the URL, or failed with an error on standard error.`,
+With --extra it prints a property of the token instead, which the operator has named: text as it is, anything else as JSON.
+
+Exit codes: 0 printed the token or the property; 1 printed the URL, or failed with an error on standard error.`,
 		Example: `  coder external-auth access-token github
+  coder external-auth access-token slack --extra authed_user.id
   if TOKEN=$(coder external-auth access-token github); then curl -H "Authorization: Bearer $TOKEN" https://api.github.com/user; else echo "Open $TOKEN"; fi`,
 		Args: flags.Argument("id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runAccessToken(cmd.Context(), g, args[0]) },
-	})
+		RunE: func(cmd *cobra.Command, args []string) error { return runAccessToken(cmd.Context(), g, args[0], extra) },
+	}
+	token.Flags().StringVar(&extra, "extra", "", "property of the token to print instead, such as authed_user.id")
+	cmd.AddCommand(token)
 	return cmd
 }
 
-func runAccessToken(ctx context.Context, g *global.Flags, id string) error {
+func runAccessToken(ctx context.Context, g *global.Flags, id, extra string) error {
 	answer, err := askLogin(ctx, login.Request{Provider: id})
 	switch {
 	case err != nil:
@@ -47,6 +55,30 @@ func runAccessToken(ctx context.Context, g *global.Flags, id string) error {
 		fmt.Fprintln(g.Streams().Out, answer.Page)
 		return &exit.Error{Code: exit.Failed}
 	}
-	_, err = fmt.Fprintln(g.Streams().Out, answer.Secret().Reveal())
+	text := answer.Secret().Reveal()
+	if extra != "" {
+		if text, err = property(answer.Extra, extra); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(g.Streams().Out, text)
 	return err
+}
+
+// property returns what a path of names with dots between them leads to in a JSON object.
+func property(object json.RawMessage, path string) (string, error) {
+	at := object
+	for name := range strings.SplitSeq(path, ".") {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(at, &fields) != nil || fields[name] == nil {
+			return "", fault.New(fault.NotFound, "the token has no property %q", path).
+				WithDetail("the operator of the server names the properties that are kept: CODER_EXTERNAL_AUTH_0_EXTRA_TOKEN_KEYS")
+		}
+		at = fields[name]
+	}
+	var text string
+	if json.Unmarshal(at, &text) == nil {
+		return text, nil
+	}
+	return string(at), nil
 }
