@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ const (
 const (
 	maxUnits = 1024
 	maxName  = 256 // bytes
+	// maxWanted bounds the names that listed units want, in bytes: the answer has them twice, and escapes some.
+	maxWanted = 256 << 10
 )
 
 // Unit describes one unit.
@@ -38,6 +41,7 @@ type Unit struct {
 	Ready  bool     `json:"ready"`           // it may start
 	Known  bool     `json:"known"`           // a script has named it
 	Error  string   `json:"error,omitempty"` // of the request
+	Units  []Unit   `json:"units,omitempty"` // the answer to list; else none
 }
 
 type unit struct {
@@ -231,10 +235,33 @@ func (g *Graph) Complete(name string) error {
 	return g.change()
 }
 
+// All describes the units that scripts have named, by name. It fails if they want more units than fit into an answer.
+func (g *Graph) All() ([]Unit, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := make([]Unit, 0, len(g.units))
+	wanted := 0
+	for _, name := range slices.Sorted(maps.Keys(g.units)) {
+		for _, other := range g.units[name].Wants {
+			wanted += len(other)
+		}
+		if wanted > maxWanted {
+			return nil, errors.New("the units want too many others to be listed: ask for the status of each")
+		}
+		all = append(all, g.describe(name))
+	}
+	return all, nil
+}
+
 // Get describes a unit, even one that no script has named.
 func (g *Graph) Get(name string) Unit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.describe(name)
+}
+
+// describe is Get. Called with mu held.
+func (g *Graph) describe(name string) Unit {
 	u := g.units[name]
 	if u == nil {
 		return Unit{Name: name, Status: Pending, Wants: []string{}, Waits: []string{}, Ready: true}

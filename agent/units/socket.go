@@ -25,7 +25,7 @@ const (
 
 // Request is one line to the socket.
 type Request struct {
-	Do     string   `json:"do"` // want, start, complete, status, ping
+	Do     string   `json:"do"` // want, start, complete, status, list, ping
 	Unit   string   `json:"unit,omitempty"`
 	Wants  []string `json:"wants,omitempty"`
 	WaitMS int64    `json:"wait_ms,omitempty"` // of start; 0: a day
@@ -79,6 +79,9 @@ func (g *Graph) answer(ctx context.Context, r Request) (Unit, error) {
 	switch r.Do {
 	case "ping":
 		return Unit{}, nil
+	case "list":
+		all, err := g.All()
+		return Unit{Units: all}, err
 	case "want":
 		err = g.Want(r.Unit, r.Wants...)
 	case "complete":

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,13 @@ func TestUnits(t *testing.T) {
 	if diff := cmp.Diff(want, ask(units.Request{Do: "status", Unit: "ide"})); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
+	var names []string
+	for _, u := range ask(units.Request{Do: "list"}).Units {
+		names = append(names, u.Name+" "+strings.Join(u.Waits, "+"))
+	}
+	if diff := cmp.Diff([]string{"clone key", "ide clone+tools", "key ", "tools "}, names); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
 	refused(units.Request{Do: "want", Unit: "key", Wants: []string{"ide"}}, "which waits for it")
 	refused(units.Request{Do: "want", Unit: "key", Wants: []string{"key"}}, "which waits for it")
 	refused(units.Request{Do: "start", Unit: "ide", WaitMS: 1}, "still waits for clone, tools")
@@ -113,6 +121,27 @@ func TestUnits(t *testing.T) {
 	path, _ = serve(t, dir, 2) // another build
 	if got := ask(units.Request{Do: "status", Unit: "ide"}); got.Known {
 		t.Errorf("status in the next build: %+v", got)
+	}
+}
+
+// TestListIsBounded: units that want more than fits into an answer are refused, and the agent answers on.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	graph := units.New("", 1)
+	var wanted []string
+	for i := range 200 {
+		wanted = append(wanted, strings.Repeat("x", 250)+strconv.Itoa(i))
+	}
+	for i := range 10 {
+		if err := graph.Want("unit"+strconv.Itoa(i), wanted...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := graph.All(); err == nil || len(all) > 0 {
+		t.Errorf("%d units, %v", len(all), err)
+	}
+	if got := graph.Get("unit3"); len(got.Wants) != 200 {
+		t.Errorf("status: %+v", got)
 	}
 }
 

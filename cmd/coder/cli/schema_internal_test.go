@@ -23,7 +23,7 @@ var ownShapes = map[string]string{
 	"connect status": "what this machine reaches: e2e TestConnect",
 	"stat":           "this workspace's use of resources: TestStat", "stat cpu": "the same", "stat disk": "the same", "stat mem": "the same",
 	"users status-counts": "days: TestUserStatusCounts",
-	"exp sync status":     "a unit of this workspace", "version": "this program: TestVersion", "whoami": "the session: TestWhoami",
+	"exp sync status":     "a unit of this workspace", "exp sync list": "units of this workspace", "version": "this program: TestVersion", "whoami": "the session: TestWhoami",
 	"external-workspaces agent-instructions": "a command and a token: TestScripts/external", "sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list", "state list": "what builds left of their states: TestScripts/states", "licenses list": "an empty list",
 }
 

@@ -112,6 +112,9 @@ func TestListsAsJSON(t *testing.T) {
 		if cmd.Name() != "list" || cmd.Flags().Lookup("output") == nil || cmd.Parent().Name() == "features" { // which prints an object
 			return
 		}
+		if cmd.Parent().Name() == "sync" { // it asks no server
+			return
+		}
 		found++
 		args := append([]string{"--url", srv.URL, "--token", "t"}, strings.Fields(cmd.CommandPath())[1:]...)
 		if strings.Contains(cmd.Use, "TEMPLATE") || strings.Contains(cmd.Use, "WORKSPACE") {

@@ -43,6 +43,7 @@ type sshOptions struct {
 	infoDir       string
 	infoEvery     time.Duration
 	usageApp      string
+	pollEvery     time.Duration
 	hostSuffix    string
 	hostPrefix    string
 }
@@ -102,6 +103,8 @@ connection is lost or the agent restarts; the same name, here or on another comp
 		"suffix to strip from the workspace's name, such as coder in dev.coder")
 	f.StringVar(&opts.hostPrefix, "ssh-host-prefix", "",
 		"prefix to strip from the workspace's name, such as coder. in coder.dev")
+	f.DurationVar(&opts.pollEvery, "workspace-poll-interval", target.NoticeEvery,
+		"how long a session may go on without asking the server whether the workspace is going to stop; at least 1s")
 	flags.SetEnv(f.Lookup("hostname-suffix"), "CODER_SSH_HOSTNAME_SUFFIX")
 	flags.SetEnv(f.Lookup("ssh-host-prefix"), "CODER_SSH_SSH_HOST_PREFIX")
 	return cmd
@@ -156,6 +159,7 @@ func runSSH(ctx context.Context, g *global.Flags, args []string, opts *sshOption
 		return err
 	}
 	reachOpts.Autostart, reachOpts.Reason = !opts.noAutostart, sdk.ReasonSSH
+	reachOpts.NoticeEvery = opts.pollEvery
 	t, err := target.Reach(ctx, reachOpts)
 	if err != nil {
 		return err
@@ -216,6 +220,8 @@ func (opts *sshOptions) check(command []string) error {
 		return fault.New(fault.Invalid, "--known-hosts requires --stdio")
 	case opts.reconnect != "" && (opts.stdio || opts.forwardAgent || len(opts.remoteForward)+len(opts.env) > 0):
 		return fault.New(fault.Invalid, "--reconnect cannot be combined with --stdio, -A, -R or -e")
+	case opts.pollEvery < time.Second:
+		return fault.New(fault.Invalid, "--workspace-poll-interval must be at least one second")
 	case opts.infoEvery <= 0:
 		return fault.New(fault.Invalid, "--network-info-interval must be greater than zero")
 	}

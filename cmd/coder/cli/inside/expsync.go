@@ -63,7 +63,19 @@ These commands talk to the agent of the workspace they run in.`,
 		},
 	}
 	status.Flags().StringVarP(&opts.format, "output", "o", "text", "text or json")
-	cmd.AddCommand(start, status,
+	list := &cobra.Command{
+		Use: "list", Short: "List the units that scripts have named", Aliases: []string{"ls"},
+		Example: "  coder exp sync list -o json", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			answer, err := askSync(cmd.Context(), opts, units.Request{Do: "list"})
+			if err != nil {
+				return err
+			}
+			return printUnits(g, answer.Units, opts.format)
+		},
+	}
+	list.Flags().StringVarP(&opts.format, "output", "o", "text", "text or json")
+	cmd.AddCommand(start, status, list,
 		&cobra.Command{
 			Use: "want UNIT OTHER...", Short: "Declare that a unit cannot start before others are complete",
 			Example: "  coder exp sync want ide clone tools", Args: cobra.MinimumNArgs(2),
@@ -143,6 +155,22 @@ func askSync(ctx context.Context, opts syncOptions, r units.Request) (units.Unit
 			return u, err
 		}
 	}
+}
+
+func printUnits(g *global.Flags, all []units.Unit, format string) error {
+	if format == "json" {
+		return output.JSON(g.Streams().Out, append([]units.Unit{}, all...))
+	}
+	if len(all) == 0 && format == "text" {
+		fmt.Fprintln(g.Streams().Err, "No script has named a unit.")
+		return nil
+	}
+	for _, u := range all {
+		if err := printUnit(g, u, format); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printUnit(g *global.Flags, u units.Unit, format string) error {

@@ -1,25 +1,27 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// noticeEvery bounds how long a session goes on without asking the server whether something is going to happen to its
-// workspace.
-const noticeEvery = time.Hour
+// NoticeEvery bounds how long a session goes on without asking the server whether something is going to happen to its
+// workspace, unless its Options say otherwise.
+const NoticeEvery = time.Hour
 
 // notices tells the user of a session what is going to happen to the workspace, each consequence once for its time.
 type notices struct {
+	every     time.Duration // 0 means NoticeEvery
 	askAt     time.Time
 	announced map[sdk.ScheduledAction]time.Time // when each announced consequence is due
 }
 
 // look returns the sentences that the user has not been told yet, and decides when to ask the server again.
 func (n *notices) look(ws sdk.Workspace, now time.Time) (news []string) {
-	n.askAt = now.Add(noticeEvery)
+	n.askAt = now.Add(cmp.Or(n.every, NoticeEvery))
 	sooner := func(at time.Time) {
 		if at.After(now) && at.Before(n.askAt) {
 			n.askAt = at

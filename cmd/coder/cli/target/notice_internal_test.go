@@ -19,6 +19,10 @@ func TestNotices(t *testing.T) {
 			{Action: sdk.ScheduledStop, At: &stop, AnnounceAt: &announce, Explanation: "Stops at " + stop.Format("15:04") + "."},
 		}}
 	}
+	often := notices{every: time.Minute}
+	if often.look(ws(8*time.Hour), start); !often.askAt.Equal(start.Add(time.Minute)) {
+		t.Errorf("asked after %s, want a minute", often.askAt.Sub(start))
+	}
 	var n notices
 	for _, step := range []struct {
 		after time.Duration

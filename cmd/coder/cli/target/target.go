@@ -33,6 +33,8 @@ type Target struct {
 	Agent     sdk.WorkspaceAgent
 	Client    *sdk.Client // does not wait for the database: what it is asked for runs beside the session, and shows what it waits for
 	Mesh      *meshclient.Client
+	// NoticeEvery is as in Options.
+	NoticeEvery time.Duration
 }
 
 // Options define whom to reach, and what the target may do for that.
@@ -45,6 +47,9 @@ type Options struct {
 	Name      Name
 	Autostart bool            // start a workspace that is stopped
 	Reason    sdk.BuildReason // the reason of that start
+	// NoticeEvery is how long a session may go on without asking whether its workspace is going to stop. 0 means the
+	// constant of that name.
+	NoticeEvery time.Duration
 }
 
 // Join starts to join the mesh with the client's session.
@@ -72,7 +77,9 @@ func Reach(ctx context.Context, opts Options) (_ *Target, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{Workspace: ws, Agent: agent, Client: opts.Client.AtOnce(), Mesh: mesh}
+	t := &Target{
+		Workspace: ws, Agent: agent, Client: opts.Client.AtOnce(), Mesh: mesh, NoticeEvery: opts.NoticeEvery,
+	}
 	if err := introduce(ctx, t, opts.Streams); err != nil {
 		return nil, err
 	}

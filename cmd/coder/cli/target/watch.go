@@ -28,7 +28,7 @@ func (t *Target) Watch(ctx context.Context, note func(string)) error {
 	defer tick.Stop()
 	var left, asked time.Time // when the agent was first missed; when the server was last asked
 	noted := false
-	var announced notices
+	announced := notices{every: t.NoticeEvery}
 	for _, text := range announced.look(t.Workspace, time.Now()) {
 		note(text)
 	}
