@@ -164,6 +164,8 @@ func TestInsideAWorkspace(t *testing.T) {
 		{"coder stat mem --host -o json", `"unit": "B"`},
 		{"coder exp sync want ide clone && coder exp sync status ide", "waits for clone"},
 		{"coder exp sync complete clone && coder exp sync start ide && coder exp sync status ide", "ide: started"},
+		{"coder exp sync list", "clone: complete\nide: started"},
+		{"coder exp sync list -o json", `"name": "ide"`},
 	} {
 		if out := d.coder("ssh", "dev", "--", run.command); !strings.Contains(out, run.want) {
 			t.Errorf("%s: %q, want %q", run.command, out, run.want)
