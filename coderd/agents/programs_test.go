@@ -220,17 +220,7 @@ func TestProgramsAreRefused(t *testing.T) {
 	source := uuid.New()
 	named := map[string]any{"id": source, "display_name": "Kubernetes"}
 	lines := map[string]any{"log_source_id": source, "logs": []any{map[string]any{"output": "mine"}}}
-	for _, token := range []string{"", "guess", w.Token("ann"), "token-" + uuid.NewString()} {
-		p := program{t, u, token}
-		for path, body := range map[string]any{"log-source": named, "logs": lines} {
-			if status, text := p.send(map[string]string{"log-source": "POST", "logs": "PATCH"}[path], path, body); status != http.StatusUnauthorized {
-				t.Errorf("%q at %s: %d %s", token, path, status, text)
-			}
-		}
-		if _, err := p.dial("version=2.0"); fault.CodeOf(err) != fault.Unauthenticated {
-			t.Errorf("%q: %v", token, err)
-		}
-	}
+	refuseStrangers(t, w, u, named, lines)
 	owner, spy := program{t, u, "token-" + id.String()}, program{t, u, "token-" + other.String()}
 	// Another workspace's program has the same id of a source, and that of the agent's own script: it writes to its own log.
 	if status, text := owner.send("POST", "log-source", named); status != http.StatusCreated {
@@ -249,6 +239,51 @@ func TestProgramsAreRefused(t *testing.T) {
 	if got := w.agentLog(u, id); len(got) != 0 {
 		t.Errorf("the spy wrote %q", got)
 	}
+	refuseInputs(t, owner, source)
+	session, err := owner.dial("version=2.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuseCalls(t, owner, session, source)
+	suspended = fault.New(fault.Forbidden, "suspended")
+	if status, text := owner.send("PATCH", "logs", lines); status != http.StatusForbidden {
+		t.Errorf("a suspended owner's program: %d %s", status, text)
+	}
+	if _, err := owner.call(session, "BatchCreateLogs", batch(source, time.Now(), 3, "x")); err == nil || !strings.Contains(err.Error(), "not active") {
+		t.Errorf("a suspended owner's connection: %v", err)
+	}
+	suspended = nil
+	w.revoke(b.Workspace)
+	if err := closed(session); err != nil {
+		t.Errorf("after the stop: %v", err)
+	}
+	if status, text := owner.send("PATCH", "logs", lines); status != http.StatusUnauthorized {
+		t.Errorf("after the stop: %d %s", status, text)
+	}
+	if got := w.agentLog(u, id); len(got) != 0 {
+		t.Errorf("log: %q", got)
+	}
+}
+
+// refuseStrangers attacks the routes with tokens that are none of an agent.
+func refuseStrangers(t *testing.T, w *world, u *url.URL, named, lines map[string]any) {
+	t.Helper()
+	for _, token := range []string{"", "guess", w.Token("ann"), "token-" + uuid.NewString()} {
+		p := program{t, u, token}
+		for path, body := range map[string]any{"log-source": named, "logs": lines} {
+			if status, text := p.send(map[string]string{"log-source": "POST", "logs": "PATCH"}[path], path, body); status != http.StatusUnauthorized {
+				t.Errorf("%q at %s: %d %s", token, path, status, text)
+			}
+		}
+		if _, err := p.dial("version=2.0"); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("%q: %v", token, err)
+		}
+	}
+}
+
+// refuseInputs sends unusable sources and lines, and more sources than an agent may have, of which it has one.
+func refuseInputs(t *testing.T, owner program, source uuid.UUID) {
+	t.Helper()
 	for name, send := range map[string]func() (int, string){
 		"no id":   func() (int, string) { return owner.send("POST", "log-source", map[string]any{"display_name": "x"}) },
 		"no name": func() (int, string) { return owner.send("POST", "log-source", map[string]any{"id": source}) },
@@ -273,10 +308,11 @@ func TestProgramsAreRefused(t *testing.T) {
 			t.Errorf("source %d: %d %s", i+2, status, text)
 		}
 	}
-	session, err := owner.dial("version=2.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// refuseCalls sends unusable messages to a connection, and opens more connections than an agent may have.
+func refuseCalls(t *testing.T, owner program, session *yamux.Session, source uuid.UUID) {
+	t.Helper()
 	if _, err := owner.call(session, "BatchCreateLogs", batch(source, time.Now(), 3, strings.Repeat("x", 3<<20))); err == nil {
 		t.Error("a message of 3 MiB was taken")
 	}
@@ -292,24 +328,6 @@ func TestProgramsAreRefused(t *testing.T) {
 	}
 	if _, err := owner.dial("version=2.0"); fault.CodeOf(err) != fault.RateLimited {
 		t.Errorf("the ninth connection: %v", err)
-	}
-	suspended = fault.New(fault.Forbidden, "suspended")
-	if status, text := owner.send("PATCH", "logs", lines); status != http.StatusForbidden {
-		t.Errorf("a suspended owner's program: %d %s", status, text)
-	}
-	if _, err := owner.call(session, "BatchCreateLogs", batch(source, time.Now(), 3, "x")); err == nil || !strings.Contains(err.Error(), "not active") {
-		t.Errorf("a suspended owner's connection: %v", err)
-	}
-	suspended = nil
-	w.revoke(b.Workspace)
-	if err := closed(session); err != nil {
-		t.Errorf("after the stop: %v", err)
-	}
-	if status, text := owner.send("PATCH", "logs", lines); status != http.StatusUnauthorized {
-		t.Errorf("after the stop: %d %s", status, text)
-	}
-	if got := w.agentLog(u, id); len(got) != 0 {
-		t.Errorf("log: %q", got)
 	}
 }
 
