@@ -160,21 +160,35 @@ func exchange(t *testing.T, c net.Conn, n int) {
 	}
 }
 
-// ask sends a packet until it is answered: packets get lost.
+// ask sends a packet again and again until it is answered: packets get lost, and a connection for echo requests sees only the answers that come
+// while it is read.
 func ask(t *testing.T, c net.Conn, packet []byte) []byte {
 	t.Helper()
-	answer := make([]byte, 2000)
-	var n int
-	testwait.Until(t, "a packet is answered", func() (err error) {
-		if _, err = c.Write(packet); err != nil {
-			return err
+	ctx, answered := context.WithCancel(t.Context())
+	var sender sync.WaitGroup
+	defer sender.Wait()
+	defer answered()
+	sender.Go(func() {
+		for again := time.NewTicker(50 * time.Millisecond); ; {
+			if _, err := c.Write(packet); err != nil {
+				t.Errorf("send a packet: %v", err)
+				return
+			}
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+				return
+			}
 		}
-		if err = c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			return err
-		}
-		n, err = c.Read(answer)
-		return err
 	})
+	if err := c.SetReadDeadline(time.Now().Add(testwait.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 2000)
+	n, err := c.Read(answer)
+	if err != nil {
+		t.Fatalf("no packet is answered: %v", err)
+	}
 	return answer[:n]
 }
 
