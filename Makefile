@@ -218,16 +218,16 @@ cat "$$logs"/browser-*.log
 [ -z "$$failed" ]
 endef
 
-# Three parts run at a time: e2e and the browser suite, which take longest, wait for processes half of their time, and the others use the processors
-# meanwhile.
-PARTS := go-e2e test-browser go-race go-plain test-installs
+# Two parts run at a time: e2e and the browser suite wait for processes half of their time, and the others use the processors meanwhile. The browser
+# suite is the last one: a browser gives up its requests when the machine gets another network interface, as it does in e2e.
+PARTS := go-e2e go-race go-plain test-installs test-browser
 
 test: build ## run all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
+	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	[ -e $(RESULTS)/test-browser ] || for log in $(RESULTS)/browser-*.log; do sed -n '/Failed \(Tests\|Suites\)/,$$p' "$$log" | head -n 80 || :; done
 	for part in $(PARTS); do [ -e $(RESULTS)/$$part ] || echo "The part $$part failed. To run all of it again: make $$part"; done

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/codermesh/codermesh/v2/coderd/health"
 	"github.com/codermesh/codermesh/v2/internal/backoff"
 )
 
@@ -21,9 +22,9 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	text := "OK"
 	switch {
 	case s.draining.Load():
-		text = "draining"
+		text = health.Draining
 	case s.Replicas.CutOff():
-		text = "cut off from the other servers"
+		text = health.CutOff
 	}
 	if text != "OK" {
 		w.WriteHeader(http.StatusServiceUnavailable)

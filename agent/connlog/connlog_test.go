@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,13 +101,14 @@ func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		near, silent := netip.MustParseAddr("fd7a:115c:a1e0::1"), netip.MustParseAddr("fd7a:115c:a1e0::2")
-		trip, asked := 10*time.Millisecond, 0
+		var trip, asked atomic.Int64
+		trip.Store(int64(10 * time.Millisecond))
 		log := connlog.New(func(netip.Addr) (agentpb.Path_Way, string) { return agentpb.Path_WAY_RELAY, "" },
 			func(_ context.Context, clients map[netip.Addr]bool) map[netip.Addr]time.Duration {
-				if asked++; !clients[near] {
+				if asked.Add(1); !clients[near] {
 					t.Errorf("asked about %v", clients)
 				}
-				return map[netip.Addr]time.Duration{near: trip}
+				return map[netip.Addr]time.Duration{near: time.Duration(trip.Load())}
 			})
 		defer log.Close()
 		s := &server{}
@@ -131,14 +133,14 @@ func TestRoundTrips(t *testing.T) {
 		if all := s.take(); len(all) != 0 {
 			t.Errorf("the same round trips again: %v", all)
 		}
-		trip = 100 * time.Millisecond
+		trip.Store(int64(100 * time.Millisecond))
 		time.Sleep(30 * time.Minute) // as many measurements as before, and more
 		all := s.take()
 		if len(all) == 0 || all[len(all)-1].GetLatencyUs() != 100_000 {
 			t.Errorf("another round trip: %v", all)
 		}
-		if asked < 5 {
-			t.Errorf("measured %d times", asked)
+		if asked.Load() < 5 {
+			t.Errorf("measured %d times", asked.Load())
 		}
 	})
 }

@@ -82,6 +82,11 @@ func (s *Service) accessURL(ctx context.Context) sdk.HealthSection {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64))
 	section.Details["status"], section.Details["latency_ms"] = resp.StatusCode, millis(time.Since(start))
+	if text := strings.TrimSpace(string(body)); resp.StatusCode == http.StatusServiceUnavailable && (text == Draining || text == CutOff) {
+		return bad(section, sdk.HealthWarning, CodeAccessURLNotServing,
+			fmt.Sprintf("%s leads to a server that takes no new users: it is %s.", u, text),
+			"Wait until it has stopped, or until the servers reach each other. A load balancer in front of several servers leads to another one meanwhile.")
+	}
 	if err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != "OK" {
 		return bad(section, sdk.HealthError, CodeAccessURLOther,
 			fmt.Sprintf("%s answers with status %d and is not this server.", u, resp.StatusCode), remedy)

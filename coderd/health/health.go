@@ -36,6 +36,7 @@ const (
 	CodeDatabaseNoWrite      = "database_cannot_write"
 	CodeAccessURLUnreachable = "access_url_unreachable"
 	CodeAccessURLOther       = "access_url_other_server"
+	CodeAccessURLNotServing  = "access_url_not_serving"
 	CodeAccessURLLoopback    = "access_url_loopback"
 	CodeAccessURLPlain       = "access_url_not_encrypted"
 	CodeRelayNotConnected    = "relay_not_connected"
@@ -47,6 +48,12 @@ const (
 	CodeTemplatesUnconfined  = "templates_not_confined"
 	CodeRegionUnreachable    = "region_unreachable"
 	CodeRegionVersion        = "region_version"
+)
+
+// What /healthz answers with the status 503, and why: the server is stopping, or other servers serve instead.
+const (
+	Draining = "draining"
+	CutOff   = "cut off from the other servers"
 )
 
 const (

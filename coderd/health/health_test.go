@@ -67,7 +67,8 @@ func newWorld(t *testing.T) *world {
 
 func daemon(s *coderdtest.Server, name, version string) {
 	s.T.Helper()
-	s.Exec(`INSERT INTO provisioner_daemons (id, organization_id, name, version, online) VALUES ($1, $2, $3, $4, true)`, uuid.New(), s.Org, name, version)
+	s.Exec(`INSERT INTO provisioner_daemons (id, organization_id, name, version, online, server_id)
+		SELECT $1, $2, $3, $4, true, (SELECT id FROM servers ORDER BY started_at LIMIT 1)`, uuid.New(), s.Org, name, version)
 }
 
 // proxy adds a region proxy that has connected to a server of its own, and is still connected or not. That server has another version, so
@@ -197,6 +198,35 @@ func answering(text string) func(http.Handler) http.Handler {
 	}
 }
 
+// unavailable makes /healthz answer that the server does not serve, and why.
+func unavailable(why string) func(http.Handler) http.Handler {
+	return func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/healthz" {
+				h.ServeHTTP(rw, r)
+				return
+			}
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			io.WriteString(rw, why)
+		})
+	}
+}
+
+// otherRelease has a server of another release, which is known, answer /healthz.
+func otherRelease(w *world) {
+	w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://127.0.0.1:1', 'v2.31.9999+codermesh', 1, 1, now() + interval '1 day')`, uuid.New())
+	w.wrap = func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/healthz" {
+				h.ServeHTTP(rw, r)
+				return
+			}
+			rw.Header().Set("X-Coder-Build-Version", "v2.31.9999+codermesh")
+			io.WriteString(rw, "OK")
+		})
+	}
+}
+
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -249,19 +279,16 @@ func TestFindings(t *testing.T) {
 		{"another version's address", "access_url", health.CodeAccessURLOther, sdk.HealthError, func(w *world) {
 			w.wrap = answering("OK")
 		}},
-		{"the address leads to a server of another release", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(w *world) {
-			w.Exec(`INSERT INTO servers (id, url, version, link_version, min_link_version, beat_at) VALUES ($1, 'http://127.0.0.1:1', 'v2.31.9999+codermesh', 1, 1, now() + interval '1 day')`, uuid.New())
-			w.wrap = func(h http.Handler) http.Handler {
-				return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-					if r.URL.Path != "/healthz" {
-						h.ServeHTTP(rw, r)
-						return
-					}
-					rw.Header().Set("X-Coder-Build-Version", "v2.31.9999+codermesh")
-					io.WriteString(rw, "OK")
-				})
-			}
+		{"the address leads to a server that is stopping", "access_url", health.CodeAccessURLNotServing, sdk.HealthWarning, func(w *world) {
+			w.wrap = unavailable(health.Draining)
 		}},
+		{"the address leads to a server without links", "access_url", health.CodeAccessURLNotServing, sdk.HealthWarning, func(w *world) {
+			w.wrap = unavailable(health.CutOff)
+		}},
+		{"a proxy has no server", "access_url", health.CodeAccessURLOther, sdk.HealthError, func(w *world) {
+			w.wrap = unavailable("no server is available")
+		}},
+		{"the address leads to a server of another release", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, otherRelease},
 		{"nothing listens at the address", "access_url", health.CodeAccessURLUnreachable, sdk.HealthError, func(w *world) { w.url.Host = "127.0.0.1:1" }},
 		{"an address for this machine only", "access_url", health.CodeAccessURLLoopback, sdk.HealthWarning, func(*world) {}},
 	} {

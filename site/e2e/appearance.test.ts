@@ -21,8 +21,10 @@ it("shows the deployment's name, logo and announcements", async () => {
   await page.getByLabel("Logo").fill("/icon/docker.svg");
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByText("Saved").waitFor();
-  const announcement = page.getByRole("region", { name: "Announcement" });
-  await announcement.getByText("Maintenance on Friday at 22:00").waitFor();
+  const announcements = page.getByRole("region", { name: "Announcement" });
+  // At the top of the page, and in the form as a preview.
+  const shown = async (text: string) => expect.poll(() => announcements.filter({ hasText: text }).count()).toBe(2);
+  await shown("Maintenance on Friday at 22:00");
   await axe(page, "appearance");
   await picture(page, "appearance");
 
@@ -30,7 +32,7 @@ it("shows the deployment's name, logo and announcements", async () => {
   await page.getByLabel("Application name").fill("Acme <b>");
   await page.getByLabel("Message").fill(message);
   await page.getByRole("button", { name: "Save" }).click();
-  await announcement.getByText(message, { exact: true }).waitFor();
+  await shown(message);
 
   for (const look of [{}, { dark: true }, { width: 390 }]) {
     for (const who of [token, undefined]) {

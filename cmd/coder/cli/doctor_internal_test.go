@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/internal/buildinfo"
+	"github.com/codermesh/codermesh/v2/internal/testport"
 	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
@@ -91,8 +93,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		t.Errorf("a clock an hour off, signed out: got status %d, %+v", status, found)
 	}
 
-	bare.Close()
-	found, status = doctor(t, bare.URL)
+	found, status = doctor(t, fmt.Sprintf("http://127.0.0.1:%d", testport.Free()))
 	if status != 1 || found["connection"].Status != "fail" || found["server"].Status != "skip" {
 		t.Errorf("a server that is not there: got status %d, %+v", status, found)
 	}
