@@ -203,7 +203,8 @@ release-check: ## make the release twice, in two clones of the last commit, and 
 	echo "both builds have the same checksums:"
 	cat "$$work/one/build/release/SHA256SUMS"
 
-# The browser suite runs in two halves at the same time, each with its own server and browser: it waits for processes most of its time.
+# The browser suite runs in two halves at the same time, each with its own server and browser: it waits for processes most of its time. Their network is
+# their own: a browser gives up its requests when the machine gets another interface, as it does in e2e.
 define SITE_TESTS
 command -v npm >/dev/null || { echo "the dashboard's tests require npm"; exit 1; }
 mkdir -p $(RESULTS)
@@ -211,23 +212,23 @@ logs=$(abspath $(RESULTS))
 cd site
 failed=
 npm test >"$$logs/browser-0.log" 2>&1 || failed=yes
-npm run e2e -- --shard=1/2 >"$$logs/browser-1.log" 2>&1 & first=$$!
-npm run e2e -- --shard=2/2 >"$$logs/browser-2.log" 2>&1 || failed=yes
+../scripts/own-network npm run e2e -- --shard=1/2 >"$$logs/browser-1.log" 2>&1 & first=$$!
+../scripts/own-network npm run e2e -- --shard=2/2 >"$$logs/browser-2.log" 2>&1 || failed=yes
 wait $$first || failed=yes
 cat "$$logs"/browser-*.log
 [ -z "$$failed" ]
 endef
 
-# Two parts run at a time: e2e and the browser suite wait for processes half of their time, and the others use the processors meanwhile. The browser
-# suite is the last one: a browser gives up its requests when the machine gets another network interface, as it does in e2e.
-PARTS := go-e2e go-race go-plain test-installs test-browser
+# Three parts run at a time: e2e and the browser suite, which take longest, wait for processes half of their time, and the others use the processors
+# meanwhile.
+PARTS := go-e2e test-browser go-race go-plain test-installs
 
 test: build ## run all tests; as root also those that need namespaces, containers and other users
 	@scripts/test-prerequisites
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
+	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	[ -e $(RESULTS)/test-browser ] || for log in $(RESULTS)/browser-*.log; do sed -n '/Failed \(Tests\|Suites\)/,$$p' "$$log" | head -n 80 || :; done
 	for part in $(PARTS); do [ -e $(RESULTS)/$$part ] || echo "The part $$part failed. To run all of it again: make $$part"; done
