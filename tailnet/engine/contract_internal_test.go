@@ -237,13 +237,15 @@ func TestContractMoves(t *testing.T) {
 	for _, step := range []struct {
 		what  string
 		delta netmon.ChangeDelta
+		known bool
 		want  int64
 	}{
-		{"the first look", netmon.ChangeDelta{IsInitialState: true, DefaultInterfaceChanged: true}, 0},
-		{"another address", netmon.ChangeDelta{InterfaceIPsChanged: true, RebindLikelyRequired: true}, 0},
-		{"another interface", netmon.ChangeDelta{DefaultInterfaceChanged: true}, 1},
+		{"the first look", netmon.ChangeDelta{IsInitialState: true, DefaultInterfaceChanged: true}, false, 0},
+		{"another address", netmon.ChangeDelta{InterfaceIPsChanged: true, RebindLikelyRequired: true}, false, 0},
+		{"another interface", netmon.ChangeDelta{DefaultInterfaceChanged: true}, false, 1},
+		{"an interface that was noticed", netmon.ChangeDelta{DefaultInterfaceChanged: true}, true, 1},
 	} {
-		a.interfacesChanged(step.delta, up.AnyInterfaceUp())
+		a.interfacesChanged(step.delta, up.AnyInterfaceUp(), step.known)
 		if got := moves.Load(); got != step.want {
 			t.Errorf("%s: %d moves, want %d", step.what, got, step.want)
 		}

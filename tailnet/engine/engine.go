@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"tailscale.com/util/usermetric"
 	"tailscale.com/wgengine/magicsock"
 
+	"github.com/codermesh/codermesh/v2/internal/notify"
 	"github.com/codermesh/codermesh/v2/tailnet/engine/ipstack"
 	"github.com/codermesh/codermesh/v2/tailnet/stream"
 )
@@ -105,9 +107,11 @@ type Engine struct {
 	measuring  atomic.Bool // even while idle
 	relayOnly  atomic.Bool // as SetRelayOnly says
 
-	linkEvents chan netmon.ChangeDelta
-	done       chan struct{} // closed by Close
-	background sync.WaitGroup
+	linkEvents   chan netmon.ChangeDelta
+	routeChanged notify.Wake   // an interface, address or route of the machine may be another one
+	netlink      io.ReadCloser // what pokes routeChanged reads this; nil where the system has none
+	done         chan struct{} // closed by Close
+	background   sync.WaitGroup
 }
 
 // New creates an engine without peers or relays. It does nothing before Start.
@@ -117,7 +121,7 @@ func New(opts Options) (*Engine, error) {
 		opts: opts, log: opts.Log, logf: engineLogf(opts.Log),
 		secret: key.NodePrivateFromRaw32(mem.B(opts.Key[:])), //nolint:staticcheck // there is no other way from bytes to a key
 		peers:  newTable(), links: make(map[int]*relayLink), done: make(chan struct{}),
-		linkEvents: make(chan netmon.ChangeDelta, 16),
+		linkEvents: make(chan netmon.ChangeDelta, 16), routeChanged: notify.NewWake(),
 	}
 	e.public = e.secret.Public()
 	if err := e.wire(); err != nil {
@@ -232,6 +236,12 @@ func (e *Engine) Start() error {
 		case <-e.done:
 		}
 	})
+	if netlink, err := watchNetlink(); err == nil {
+		e.netlink = netlink
+		e.background.Go(func() { e.readNetlink(netlink) })
+	} else {
+		e.log.Debug("cannot watch routes", "err", err)
+	}
 	e.background.Go(e.watchLinks)
 	e.netmon.Start()
 	return nil
@@ -243,6 +253,9 @@ func (e *Engine) Close() error {
 	close(e.done)
 	if e.events != nil {
 		e.events.Close()
+	}
+	if e.netlink != nil {
+		e.netlink.Close()
 	}
 	e.background.Wait()
 	if e.nic != nil {

@@ -2,7 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"net/netip"
+	"slices"
+	"syscall"
 	"time"
 
 	"tailscale.com/net/netmon"
@@ -79,24 +84,100 @@ func (e *Engine) reopen() {
 	e.magic.SetOnlyTCP443(e.RelayOnly())
 }
 
-// watchLinks reacts to changes of the machine's network interfaces.
+const (
+	// settle is how long changes of a machine's network come in a row: a link, its address, its routes.
+	settle = 20 * time.Millisecond
+	// leaving is how long a machine that has moved may keep the links of its former place. A path that was proven
+	// meanwhile may have led through them.
+	leaving = 5 * time.Second
+)
+
+// watchLinks reacts to changes of the machine's network interfaces. netmon looks at the first one of a row, and then at
+// none for a second, so watchLinks finds out at once whether the machine is where it was, if netlink reports changes.
 func (e *Engine) watchLinks() {
+	at := placeNow()
 	for {
 		select {
 		case <-e.done:
 			return
+		case <-e.routeChanged:
+			select {
+			case <-e.done:
+				return
+			case <-time.After(settle):
+			}
+			if now := placeNow(); now.from.IsValid() && at.moved(now) {
+				e.magic.SetNetworkUp(true)
+				route, _ := netmon.DefaultRouteInterface() // for the log
+				e.opts.Moved(route)                        // the owner calls Rebind
+			}
 		case delta := <-e.linkEvents:
-			e.interfacesChanged(delta, delta.AnyInterfaceUp())
+			moved := at.moved(placeNow())
+			known := e.netlink != nil && delta.DefaultInterfaceChanged && !moved // the owner has called Rebind
+			e.interfacesChanged(delta, delta.AnyInterfaceUp(), known)
 		}
 	}
 }
 
-func (e *Engine) interfacesChanged(delta netmon.ChangeDelta, up bool) {
+// readNetlink pokes routeChanged for each message, until netlink is closed.
+func (e *Engine) readNetlink(netlink io.Reader) {
+	some := make([]byte, 1) // the rest of a message is dropped
+	for {
+		if _, err := netlink.Read(some); err != nil && !errors.Is(err, syscall.ENOBUFS) {
+			return
+		}
+		e.routeChanged.Poke()
+	}
+}
+
+// place is where a machine is in the network.
+type place struct {
+	from  netip.Addr   // the address from which it reaches others
+	own   []netip.Addr // its addresses
+	seen  time.Time
+	since time.Time // when it came there; zero if it was there at the beginning
+}
+
+func placeNow() place {
+	own, _, _ := LocalAddrs() // none is a difference, too
+	return place{from: source(), own: own, seen: time.Now()}
+}
+
+// moved reports whether the machine is elsewhere than before, or has left its former place just now. It is elsewhere if
+// it reaches no one.
+func (p *place) moved(now place) bool {
+	elsewhere := now.from != p.from || !now.from.IsValid()
+	left := now.seen.Sub(p.since) < leaving && !slices.Equal(now.own, p.own)
+	now.since = p.since
+	if elsewhere {
+		now.since = now.seen
+	}
+	*p = now
+	return elsewhere || left
+}
+
+// source returns the address from which this machine reaches others, and the zero value if it has no route to them. It
+// sends nothing.
+func source() netip.Addr {
+	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} { // of documentation, so that they are no one's
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+		if err != nil {
+			continue
+		}
+		from := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		c.Close()
+		return from
+	}
+	return netip.Addr{}
+}
+
+// interfacesChanged acts on what netmon saw. known: the owner has heard of the new default interface.
+func (e *Engine) interfacesChanged(delta netmon.ChangeDelta, up, known bool) {
 	e.magic.SetNetworkUp(up)
 	if !up {
 		return
 	}
-	moved := !delta.IsInitialState && (delta.DefaultInterfaceChanged || delta.AvailableProtocolsChanged)
+	moved := !delta.IsInitialState && (delta.DefaultInterfaceChanged && !known || delta.AvailableProtocolsChanged)
 	switch {
 	case moved:
 		e.opts.Moved(delta.DefaultRouteInterface) // the owner calls Rebind
