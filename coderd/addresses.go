@@ -1,16 +1,46 @@
 package coderd
 
 import (
+	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
+	"strings"
+
+	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
-// localURL is how this process reaches its own plain HTTP listener.
-func localURL(l net.Listener) *url.URL {
-	if l == nil {
-		return nil
+// listenLocal returns the URL at which this process's own nodes reach the coordinator and the relay, over plain HTTP: a
+// server that serves HTTPS alone opens a port of the loopback interface for them.
+func (s *Server) listenLocal() (*url.URL, error) {
+	if s.opts.HTTP != nil {
+		return localURL(s.opts.HTTP), nil
 	}
+	var err error
+	if s.local, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("listen for the nodes of this process: %w", err)
+	}
+	return localURL(s.local), nil
+}
+
+// meshOnly answers requests that come to a listener only if they are those of the mesh's nodes.
+func meshOnly(local net.Addr, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		asked := path.Clean(r.URL.Path)
+		mesh := asked == protocol.Path || asked == "/derp" || strings.HasPrefix(asked, "/derp/")
+		if ok && at.String() == local.String() && !mesh {
+			http.NotFound(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// localURL is how this process reaches a listener of its own.
+func localURL(l net.Listener) *url.URL {
 	addr := l.Addr().(*net.TCPAddr).AddrPort()
 	host := addr.Addr().Unmap()
 	if host.IsUnspecified() {

@@ -253,6 +253,7 @@ type Server struct {
 	// Connections records who reaches which workspace.
 	Connections *audit.Connections
 	http        *http.Server
+	local       net.Listener // for the nodes of this process; nil if HTTP is not
 	builtIn     []*provisionerd.Participant
 
 	failed   chan error // capacity 1
@@ -303,6 +304,9 @@ func (s *Server) abandon() error {
 	var err error
 	if s.Mesh != nil {
 		err = s.Mesh.Close()
+	}
+	if s.local != nil {
+		err = errors.Join(err, s.local.Close())
 	}
 	if s.SignIn != nil {
 		s.SignIn.Stop()

@@ -51,7 +51,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.listenWireGuard(ctx); err != nil {
 		return err
 	}
-	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS} {
+	for _, listener := range []net.Listener{s.opts.HTTP, s.opts.TLS, s.local} {
 		if listener == nil {
 			continue
 		}

@@ -85,6 +85,9 @@ func (s *Server) newHandler() {
 		Certified: opts.Certified, Setting: "--trusted-hosts", Logger: opts.Logger,
 	}).Handler(s.Handler)
 	s.Handler = opts.Proxies.Handler(s.Handler)
+	if s.local != nil {
+		s.Handler = meshOnly(s.local.Addr(), s.Handler)
+	}
 	s.http = &http.Server{
 		Handler:           s.Handler,
 		ReadHeaderTimeout: 10 * time.Second,

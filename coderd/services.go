@@ -128,10 +128,14 @@ func (s *Server) newAccounts(g *ground) {
 // refuses to stand beside servers that it does not fit.
 func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 	opts := &s.opts
+	local, err := s.listenLocal()
+	if err != nil {
+		return err
+	}
 	s.Mesh, err = mesh.New(mesh.Options{
 		Logger: opts.Logger, ID: g.id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Signer: g.signer,
 		Organization: g.organization, ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress,
-		STUNServers: opts.STUNServers, RelayOnly: opts.RelayOnly, LocalURL: localURL(opts.HTTP),
+		STUNServers: opts.STUNServers, RelayOnly: opts.RelayOnly, LocalURL: local,
 	})
 	if err != nil {
 		return err

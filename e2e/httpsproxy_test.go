@@ -158,8 +158,8 @@ func TestHTTPSProxy(t *testing.T) {
 	roots.AppendCertsFromPEM(authorities)
 	d.base = "https://127.0.0.1:" + d.port
 	d.web.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	d.args = append(d.args, "--tls-address", "127.0.0.1:"+d.port, "--tls-cert-file", cert, "--tls-key-file", key)
-	d.extra = []string{"CODER_HTTP_ADDRESS=", "CODER_PROVISIONER_DAEMON_PSK=" + provisionerKey, "CODER_CLIENT_TLS_CA_FILE=" + cert, "SSL_CERT_FILE=" + cert}
+	d.args = append(d.args, "--tls-address", "127.0.0.1:"+d.port, "--tls-cert-file", cert, "--tls-key-file", key, "--http-address=")
+	d.extra = []string{"CODER_PROVISIONER_DAEMON_PSK=" + provisionerKey, "CODER_CLIENT_TLS_CA_FILE=" + cert, "SSL_CERT_FILE=" + cert}
 	p := &connectProxy{
 		user: url.UserPassword("ada", "s3cret word"), passed: make(map[string]int),
 		ways: map[string]string{outside + ":" + d.port: "127.0.0.1:" + d.port},

@@ -97,8 +97,9 @@ func TestTLS(t *testing.T) {
 	roots.AppendCertsFromPEM(authorities)
 	d.base = "https://127.0.0.1:" + d.port
 	d.web.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	d.args = []string{"--tls-address", "127.0.0.1:" + d.port, "--tls-cert-file", cert, "--tls-key-file", key, "--provisioner-isolation", "none"}
-	d.extra = []string{"CODER_HTTP_ADDRESS="}
+	d.args = []string{
+		"--tls-address", "127.0.0.1:" + d.port, "--tls-cert-file", cert, "--tls-key-file", key, "--http-address=", "--provisioner-isolation", "none",
+	}
 	if err := d.start(); err != nil {
 		t.Fatal(err)
 	}

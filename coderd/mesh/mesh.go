@@ -73,8 +73,7 @@ type Options struct {
 	STUNServers []string
 	// RelayOnly keeps all participants from direct paths.
 	RelayOnly bool
-	// LocalURL is the URL at which this process reaches its own plain HTTP listener. If nil, the relay opens a listener
-	// on loopback for this process.
+	// LocalURL is the URL at which this process's own nodes reach the server, over plain HTTP.
 	LocalURL *url.URL
 }
 
@@ -195,12 +194,6 @@ func New(opts Options) (*Service, error) {
 	if s.stunPort, err = s.listenSTUN(opts.STUNAddress); err != nil {
 		r.Close()
 		return nil, err
-	}
-	if s.localURL == nil {
-		if s.localURL, err = r.ListenLocal(); err != nil {
-			r.Close()
-			return nil, fmt.Errorf("open relay for this process: %w", err)
-		}
 	}
 	s.admissions = &admissions{relay: r, keys: map[tailnet.PublicKey]struct{}{}, followers: map[*KeyFollower]struct{}{}}
 	s.coord = coordinator.New(coordinator.Options{

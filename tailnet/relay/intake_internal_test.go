@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"slices"
@@ -217,11 +218,9 @@ func TestNodeIsKnownWhileAdmitted(t *testing.T) {
 // dial connects to the relay. The connection does not outlast the test, or a minute.
 func dial(t testing.TB, s *Server) net.Conn {
 	t.Helper()
-	u, err := s.ListenLocal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.Dial("tcp", u.Host)
+	served := httptest.NewServer(s.Handler())
+	t.Cleanup(served.Close)
+	c, err := net.Dial("tcp", served.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

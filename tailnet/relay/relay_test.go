@@ -112,9 +112,6 @@ func TestFailsClosed(t *testing.T) {
 	if err := one.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	if _, err := one.ListenLocal(); err == nil {
-		t.Error("ListenLocal on a closed relay: got no error")
-	}
 	if _, err := one.ListenSTUN("127.0.0.1:0"); err == nil {
 		t.Error("ListenSTUN on a closed relay: got no error")
 	}
@@ -158,31 +155,6 @@ func TestBehindMiddleware(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	n.Close()
-}
-
-func TestListenLocal(t *testing.T) {
-	t.Parallel()
-	s, err := relay.New(relay.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	u, err := s.ListenLocal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := s.ListenLocal()
-	if err != nil || *again != *u {
-		t.Errorf("second ListenLocal: got %v, %v, want %v", again, err, u)
-	}
-	n := tailnettest.NewNode(t, nil, tailnet.Options{})
-	s.Admit(n.PublicKey())
-	if err := n.SetRelayMap(tailnet.RelayMap{Regions: []tailnet.RelayRegion{{ID: 1, Code: "x"}}}, u); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.WaitConnected(timeout(t), n.PublicKey(), true); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestSTUN(t *testing.T) {

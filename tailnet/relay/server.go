@@ -11,11 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/types/key"
@@ -48,8 +46,6 @@ type Server struct {
 	asking    map[key.NodePublic]*asking
 	asked     int                   // connections that wait in asking
 	following map[string]*following // by name
-	local     *http.Server          // nil before ListenLocal
-	localU    *url.URL
 	stun      []net.PacketConn
 	closed    bool
 
@@ -156,39 +152,6 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ListenLocal serves the relay over plain HTTP on a loopback port, for nodes in the server's own process, and returns
-// the base URL. Further calls return the same URL.
-func (s *Server) ListenLocal() (*url.URL, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("listen for local nodes: %w", net.ErrClosed)
-	}
-	if s.local != nil {
-		u := *s.localU
-		return &u, nil
-	}
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for local nodes: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/derp", s.handler)
-	mux.Handle("/derp/", s.handler)
-	s.local = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	s.localU = &url.URL{Scheme: "http", Host: l.Addr().String()}
-	s.background.Go(func() {
-		if err := s.local.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("relay's local listener ended", "err", err)
-		}
-	})
-	u := *s.localU
-	return &u, nil
-}
-
 // Connected returns how many nodes are connected now.
 func (s *Server) Connected() int { return s.monitor.count() }
 
@@ -197,21 +160,17 @@ func (s *Server) WaitConnected(ctx context.Context, k tailnet.PublicKey, want bo
 	return s.monitor.wait(ctx, nodeKey(k), want)
 }
 
-// Close closes all connections, the STUN responders and the local listener, and waits for them to end. It may be called
-// again.
+// Close closes all connections and the STUN responders, and waits for them to end. It may be called again.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() {
 		s.mu.Lock()
 		s.closed = true
 		clear(s.keys) // no node can reconnect while connections end
 		close(s.closing)
-		local, stun := s.local, s.stun
+		stun := s.stun
 		s.mu.Unlock()
 		for _, c := range stun {
 			c.Close()
-		}
-		if local != nil {
-			local.Close()
 		}
 		s.monitor.cancel()
 		s.relay.Close()
