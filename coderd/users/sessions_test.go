@@ -85,6 +85,41 @@ func TestSessions(t *testing.T) {
 	owner.want(401, "GET", "users/me", nil)
 }
 
+// TestManySessions checks that a list of sessions goes on where an answer ends, for their user and for those who manage
+// the account only.
+func TestManySessions(t *testing.T) {
+	t.Parallel()
+	const many = 1200
+	a := newAPI(t)
+	owner := a.first()
+	alice, mallory := owner.add("alice"), owner.add("mallory")
+	a.Exec(`INSERT INTO api_keys (id, user_id, secret_hash, name, kind, lifetime_seconds, expires_at, last_used_at)
+		SELECT lpad(i::text, 10, '0'), user_id, secret_hash, '', kind, lifetime_seconds, expires_at, now() - i * interval '1 hour'
+		FROM api_keys, generate_series(1, $2::int) i WHERE id = $1`, alice.token[:10], many)
+	newest := call[[]sdk.UserSession](alice, 200, "GET", "users/me/sessions", nil)
+	if len(newest) != 1000 || !newest[0].Current {
+		t.Fatalf("the first answer has %d sessions: %+v", len(newest), newest[:min(len(newest), 1)])
+	}
+	for _, p := range []person{alice, owner} {
+		rest := call[[]sdk.UserSession](p, 200, "GET", "users/alice/sessions?limit=1000&offset=1000", nil)
+		if len(rest) != many+1-1000 || rest[0].ID != "0000001000" || rest[len(rest)-1].ID != "0000001200" {
+			t.Errorf("%s reads %d sessions after it", p.name, len(rest))
+		}
+	}
+	if end := call[[]sdk.UserSession](alice, 200, "GET", "users/me/sessions?offset=1201", nil); len(end) != 0 {
+		t.Errorf("after the last one: %+v", end)
+	}
+	alice.want(400, "GET", "users/me/sessions?limit=1001", nil)
+	alice.want(400, "GET", "users/me/sessions?offset=-1", nil)
+	mallory.want(404, "GET", "users/alice/sessions?limit=1000&offset=1000", nil)
+	a.nobody().want(401, "GET", "users/alice/sessions?limit=1000&offset=1000", nil)
+	// The last one ends as the first does.
+	alice.want(204, "DELETE", "users/me/sessions/0000001200", nil)
+	if rest := call[[]sdk.UserSession](alice, 200, "GET", "users/me/sessions?limit=1000&offset=1000", nil); len(rest) != 200 {
+		t.Errorf("%d sessions are left after the first answer", len(rest))
+	}
+}
+
 // TestSessionsAttacker checks that sessions are read and ended by their user and by those who may manage the account, and by no others.
 func TestSessionsAttacker(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -265,5 +267,66 @@ func TestFollowCut(t *testing.T) {
 	}
 	if fault.CodeOf(last) != fault.NotFound || !strings.Contains(last.Error(), "no such build") {
 		t.Errorf("refused: got %v, want the server's words", last)
+	}
+}
+
+// TestLongLists checks that lists go on after the most entries that one answer has.
+func TestLongLists(t *testing.T) {
+	t.Parallel()
+	const all = 2005
+	for name, tt := range map[string]struct {
+		new  bool // a new entry comes before the others after each answer
+		flat bool // the server knows no pages
+		want int
+	}{
+		"pages": {want: all}, "others come meanwhile": {new: true, want: all}, "no pages": {flat: true, want: 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var ids []string
+			c := client(t, func(w http.ResponseWriter, r *http.Request) {
+				limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+				offset, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+				if offset == 0 {
+					ids = nil
+					for i := range all {
+						ids = append(ids, strconv.Itoa(i))
+					}
+				} else if tt.flat {
+					offset = 0
+				}
+				page := []map[string]string{}
+				for _, id := range ids[min(offset, len(ids)):min(offset+min(limit, 1000), len(ids))] {
+					page = append(page, map[string]string{"id": id})
+				}
+				if tt.new {
+					ids = slices.Insert(ids, 0, "new "+strconv.Itoa(offset))
+				}
+				_ = json.NewEncoder(w).Encode(page)
+			})
+			check := func(what string, got []string, err error) {
+				t.Helper()
+				if err != nil || len(got) != tt.want {
+					t.Fatalf("%s: %d entries, %v; want %d", what, len(got), err, tt.want)
+				}
+				for i, id := range got {
+					if id != strconv.Itoa(i) {
+						t.Fatalf("%s: entry %d is %s", what, i, id)
+					}
+				}
+			}
+			sessions, err := c.Sessions(t.Context(), sdk.Me)
+			var got []string
+			for _, s := range sessions {
+				got = append(got, s.ID)
+			}
+			check("sessions", got, err)
+			tokens, err := c.Tokens(t.Context(), sdk.Me, false, false)
+			got = nil
+			for _, k := range tokens {
+				got = append(got, k.ID)
+			}
+			check("tokens", got, err)
+		})
 	}
 }

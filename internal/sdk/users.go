@@ -347,23 +347,37 @@ func (c *Client) UpdateUserPassword(ctx context.Context, user string, req Update
 // Tokens lists a user's long-lived tokens; with all, those of every user (owners only), and with expired also those
 // that have ended.
 func (c *Client) Tokens(ctx context.Context, user string, all, expired bool) ([]APIKey, error) {
-	const page = 1000
-	path := "users/" + seg(user) + "/keys/tokens?include_all=" + strconv.FormatBool(all) + "&include_expired=" + strconv.FormatBool(expired)
-	var keys []APIKey
-	for {
-		more, err := get[[]APIKey](ctx, c, path+"&limit="+strconv.Itoa(page)+"&offset="+strconv.Itoa(len(keys)))
-		if err != nil || len(keys) > 0 && len(more) > 0 && more[0].ID == keys[0].ID { // of a server that knows no pages
-			return keys, err
-		}
-		if keys = append(keys, more...); len(more) < page {
-			return keys, nil
-		}
-	}
+	path := "users/" + seg(user) + "/keys/tokens?include_all=" + strconv.FormatBool(all) +
+		"&include_expired=" + strconv.FormatBool(expired) + "&"
+	return wholeList(ctx, c, path, func(k APIKey) string { return k.ID })
 }
 
-// Sessions lists up to 1,000 of a user's sessions, the last used first.
+// Sessions lists a user's sessions, the last used first.
 func (c *Client) Sessions(ctx context.Context, user string) ([]UserSession, error) {
-	return get[[]UserSession](ctx, c, "users/"+seg(user)+"/sessions")
+	return wholeList(ctx, c, "users/"+seg(user)+"/sessions?", func(s UserSession) string { return s.ID })
+}
+
+// wholeList reads all pages of the list at path, which ends where a parameter can follow. An entry that moves from one
+// page to the next meanwhile is in the result once. A server that knows no pages repeats its first one, which ends the
+// list. It blocks for one answer per 1000 entries.
+func wholeList[T any](ctx context.Context, c *Client, path string, id func(T) string) ([]T, error) {
+	const most = 1000 // entries of one answer
+	all, known := []T{}, map[string]bool{}
+	for offset := 0; ; offset += most {
+		page, err := get[[]T](ctx, c, path+"limit="+strconv.Itoa(most)+"&offset="+strconv.Itoa(offset))
+		if err != nil {
+			return nil, err
+		}
+		before := len(all)
+		for _, entry := range page {
+			if !known[id(entry)] {
+				known[id(entry)], all = true, append(all, entry)
+			}
+		}
+		if len(page) < most || len(all) == before {
+			return all, nil
+		}
+	}
 }
 
 // EndSession signs a user out of one session.

@@ -85,6 +85,9 @@ export const lists = {
         }),
       getNextPageParam: (page) => (page.length < rowsPerPage ? undefined : page.at(-1)?.id),
     }),
+  // Where a user is signed in, the last used session first.
+  sessions: (user: string, page: number) =>
+    ask(["sessions", user, page], "users/{user}/sessions", { user, query: oneMore(page) }),
   tokens: (expired: boolean, page: number) =>
     ask(["tokens", expired, page], "users/{user}/keys/tokens", {
       user: "me",

@@ -6,6 +6,7 @@ import type { ReactNode } from "react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { candidatesOfWorkspace } from "~/api/sharing";
 import type { Template, TemplateVersion, User, Webhook, Workspace } from "~/api/types";
+import Sessions from "~/components/account/sessions";
 import { JobQueue } from "~/components/admin/job-queue";
 import { UserContext } from "~/components/ui/user";
 import { Tokens } from "./account";
@@ -333,6 +334,41 @@ it("pages through tokens", async () => {
   await screen.findByText("token-100");
   await press("Next");
   await screen.findByText("token-101");
+});
+
+it("pages through sessions", async () => {
+  let sessions = numbers.map((n) => ({
+    id: `k${n}`,
+    device: `Laptop ${n}`,
+    user_agent: "",
+    address: "",
+    created_at: at,
+    last_used_at: at,
+    expires_at: later(1e9),
+    current: n === 1,
+  }));
+  api({
+    "users/me/sessions": (query) => page(sessions, query, 1000),
+    "users/me/sessions/k101": () => {
+      sessions = sessions.slice(0, -1);
+      return null;
+    },
+  });
+  show(<Sessions />);
+  await screen.findByText("Laptop 50");
+  expect(screen.queryByText("Laptop 51")).toBeNull();
+  await press("Next");
+  await screen.findByText("Laptop 100");
+  await press("Next");
+  await screen.findByText("Laptop 101");
+  // The only one of the last page ends, and the others can still be reached.
+  await press("End the session of Laptop 101");
+  await press("End session");
+  await screen.findByText("End");
+  expect(screen.queryByText("No sessions")).toBeNull();
+  await press("Previous");
+  await screen.findByText("Laptop 100");
+  await waitFor(() => expect(screen.getByRole("button", { name: "Next" })).toHaveProperty("disabled", true));
 });
 
 it("goes on to the first of many deliveries to a webhook", async () => {

@@ -1,9 +1,9 @@
 // Where a user is signed in, and signing out there.
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import { LogOut, X } from "lucide-react";
 import { useState } from "react";
 import { send } from "~/api/client";
-import { ask } from "~/api/queries";
+import { lists, pageOf, rowsPerPage } from "~/api/lists";
 import type { User, UserSession } from "~/api/types";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
@@ -12,9 +12,8 @@ import { Card } from "~/components/ui/card";
 import { Confirm, DoneDialog } from "~/components/ui/dialog";
 import { Empty } from "~/components/ui/empty";
 import { IconButton } from "~/components/ui/icon-button";
+import { Pager } from "~/components/ui/pager";
 import { Pending } from "~/components/ui/pending";
-
-const sessionsOf = (user: string) => ask(["sessions", user], "users/{user}/sessions", { user });
 
 type Asking = { what: "one"; session: UserSession } | { what: "others" | "all" } | null;
 
@@ -61,13 +60,15 @@ export function UserSessions({ user, onClose }: { user: User; onClose: () => voi
 const nameOf = (s: UserSession) => s.device || "Unknown device";
 
 function List({ user, onEnd }: { user: string; onEnd: (s: UserSession) => void }) {
-  const sessions = useQuery(sessionsOf(user));
-  if (sessions.data?.length === 0) return <Empty title="No sessions" />;
+  const [page, setPage] = useState(0);
+  const sessions = useQuery({ ...lists.sessions(user, page), placeholderData: keepPreviousData });
+  const { rows, count } = pageOf(sessions.data, page);
+  if (sessions.data && count === 0) return <Empty title="No sessions" />;
   return (
     <>
       <Pending query={sessions} what="sessions" />
       <ul aria-label="Sessions" className="divide-y divide-line" hidden={!sessions.data}>
-        {sessions.data?.map((s) => (
+        {rows.map((s) => (
           <li key={s.id} className="flex items-center gap-3 px-4 py-2">
             <span className="min-w-0 flex-1">
               <span className="font-medium" title={s.user_agent}>
@@ -86,6 +87,11 @@ function List({ user, onEnd }: { user: string; onEnd: (s: UserSession) => void }
           </li>
         ))}
       </ul>
+      {(page > 0 || count > rowsPerPage) && (
+        <div className="border-t border-line p-3">
+          <Pager page={page} size={rowsPerPage} rows={rows.length} count={count} onPage={setPage} />
+        </div>
+      )}
     </>
   );
 }
@@ -120,7 +126,7 @@ function Question({ user, name, asking, onClose }: QuestionProps) {
       danger
       onConfirm={async () => {
         await end();
-        await client.invalidateQueries({ queryKey: sessionsOf(user).queryKey });
+        await client.invalidateQueries({ queryKey: ["sessions", user] });
       }}
       onClose={onClose}
     >
