@@ -51,13 +51,15 @@ type Program struct {
 // Name returns product and version: "terraform 1.11.4".
 func (b Program) Name() string { return b.Product + " " + b.Version }
 
-// Concern returns a sentence about templates that may not work with this version, or "".
+// Concern returns which templates may not work with this version and what to do about it, without a full stop, or "".
 func (b Program) Concern() string {
 	found, err := version.NewVersion(b.Version)
 	if b.Product != "terraform" || err != nil || found.Core().GreaterThanOrEqual(registryVersion) {
 		return ""
 	}
-	return "Terraform " + b.Version + " is older than 1.12, which many modules of the public registry need"
+	return "Terraform " + b.Version + " is older than 1.12: the import of templates whose modules of the public registry " +
+		"need 1.12 fails, and all others work. For those, install Terraform 1.12 or newer in its place, or name its path " +
+		"with --terraform (CODER_TERRAFORM_BINARY), and restart the server or the provisioner"
 }
 
 // FindTerraform returns the program at path, else in PATH, else installed earlier in dir, else downloads it there if

@@ -11,8 +11,14 @@ func TestConcern(t *testing.T) {
 		{Product: "terraform", Version: "1.9.0"}: true, {Product: "terraform", Version: "1.11.4"}: true, {Product: "terraform", Version: "1.12.0-rc1"}: false,
 		{Product: "terraform", Version: "1.13.3"}: false, {Product: "tofu", Version: "1.9.0"}: false,
 	} {
-		if got := b.Concern(); (got != "") != old {
+		got := b.Concern()
+		if (got != "") != old {
 			t.Errorf("%s: got %q", b.Name(), got)
+		}
+		for _, part := range []string{"all others work", "install Terraform 1.12 or newer", "--terraform ", "restart"} {
+			if old && !strings.Contains(got, part) { // what works meanwhile, and the remedy
+				t.Errorf("%s: %q lacks %q", b.Name(), got, part)
+			}
 		}
 	}
 }
