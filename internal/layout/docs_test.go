@@ -104,6 +104,7 @@ var (
 	goFile     = regexp.MustCompile(`^[\w./-]+\.go$`)
 	folder     = regexp.MustCompile(`^[a-z][\w-]*(/[\w-]+)+$`)
 	link       = regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	picture    = regexp.MustCompile(`<(?:img|source) [^>]*src(?:set)?="([^":]+)"`)
 )
 
 // startsInTree reports whether a path begins with a folder of the tree.
@@ -251,7 +252,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestLinks: pages link to files that exist, and to headings that these have.
+// TestLinks: pages link to files that exist, and to headings that these have, each of which has an anchor of its own.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -267,6 +268,21 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s, which has no heading %s", name, to, found[2])
 			}
 		}
+		for _, found := range picture.FindAllStringSubmatch(page, -1) {
+			if _, err := os.Stat(filepath.Join("../..", path.Dir(name), found[1])); err != nil {
+				t.Errorf("%s shows %s, which does not exist", name, found[1])
+			}
+		}
+		seen := map[string]bool{}
+		for _, anchor := range anchors(page) {
+			if seen[anchor] {
+				t.Errorf("%s has two headings with the anchor %s", name, anchor)
+			}
+			seen[anchor] = true
+		}
+	}
+	if got := picture.FindStringSubmatch(`<source media="(prefers-color-scheme: dark)" srcset="docs/a.webp">`); len(got) != 2 || got[1] != "docs/a.webp" {
+		t.Errorf("the picture of an element is %q", got)
 	}
 	if got := anchors("# A page\n\n## Who may, and when\n"); !slices.Equal(got, []string{"#a-page", "#who-may-and-when"}) {
 		t.Errorf("anchors are %q", got)
