@@ -98,7 +98,7 @@ site: ## build the dashboard into site/dist; skipped without npm
 
 site/node_modules/.package-lock.json: site/package.json site/package-lock.json
 	@echo "install the packages of the dashboard"
-	cd site && npm ci --no-audit --no-fund --loglevel error && touch node_modules/.package-lock.json
+	cd site && npm ci --no-audit --no-fund --no-update-notifier --loglevel error && touch node_modules/.package-lock.json
 
 site/dist/index.html.br: site/node_modules/.package-lock.json $(SITE)
 	@echo "build the dashboard"

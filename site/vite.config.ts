@@ -46,6 +46,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     manifest: true, // read by the test of the first load's size
     target: "es2022",
+    chunkSizeWarningLimit: 1000, // kB; the texts of all documents, which load where they are shown, are the largest
     rolldownOptions: {
       output: {
         // One file compresses better than many small ones.
