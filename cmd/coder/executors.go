@@ -135,6 +135,7 @@ type executors struct {
 	each     []job.Executor
 	first    *terraform.Executor // nil if there are none
 	concerns []string            // about the confinement of templates
+	outdated string              // what an old Terraform cannot do, and what to do about it; "" if it is none
 }
 
 // newExecutors returns n executors with the given number of slots; with -1 nothing is kept warm. runDir is part of this
@@ -179,7 +180,7 @@ func newExecutors(
 	if n > 0 {
 		all.first = made[0]
 		made[0].Announce()
-		all.concerns = made[0].Concerns()
+		all.concerns, all.outdated = made[0].Concerns(), made[0].Outdated()
 	}
 	return &all, nil
 }

@@ -16,6 +16,7 @@ type greeting struct {
 	url       *url.URL
 	setupCode secret.Token // "" if there are users
 	warnings  []string     // sentences about the confinement of templates, without a full stop
+	outdated  string       // a warning of an old Terraform with its remedy, without a full stop; "" if there is none
 }
 
 // write writes the greeting. A person at a terminal gets all of it. A log gets one line: the setup code is there
@@ -35,6 +36,9 @@ func (g greeting) write(w io.Writer, terminal bool) error {
 	}
 	for _, warning := range g.warnings {
 		fmt.Fprintf(&text, "  Warning: %s. What to do: %s\n", warning, g.url.JoinPath("docs/provisioners"))
+	}
+	if g.outdated != "" {
+		fmt.Fprintf(&text, "  Warning: %s.\n", g.outdated)
 	}
 	text.WriteString("\n  From now on only warnings appear here; --verbose shows everything. Ctrl-C stops the server.\n\n")
 	_, err := io.WriteString(w, text.String())

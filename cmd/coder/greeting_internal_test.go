@@ -19,10 +19,14 @@ func TestGreeting(t *testing.T) {
 			[]string{"The server answers on http://127.0.0.1:3000. In another terminal, run: coder login http://127.0.0.1:3000\n"}, []string{"abc123", "Landlock"},
 		},
 		"a first run": {
-			greeting{url: at, setupCode: "abc123", warnings: []string{"the kernel has no Landlock"}}, true,
+			greeting{
+				url: at, setupCode: "abc123", warnings: []string{"the kernel has no Landlock"},
+				outdated: "Terraform 1.11.4 is old: install another",
+			}, true,
 			[]string{
 				" answers on http://127.0.0.1:3000\n", "run in another terminal: coder login http://127.0.0.1:3000\n", "this setup code: abc123\n",
-				"Warning: the kernel has no Landlock. What to do: http://127.0.0.1:3000/docs/provisioners\n", "--verbose",
+				"Warning: the kernel has no Landlock. What to do: http://127.0.0.1:3000/docs/provisioners\n",
+				"Warning: Terraform 1.11.4 is old: install another.\n", "--verbose",
 			}, nil,
 		},
 		"a later one": {greeting{url: at}, true, []string{"answers on"}, []string{"setup code", "Warning"}},

@@ -405,7 +405,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 	}
 	log.Info("server started", "addr", listeners.String(), "url", accessURL.String())
 	if err := (greeting{
-		url: accessURL, setupCode: code, warnings: executors.concerns,
+		url: accessURL, setupCode: code, warnings: executors.concerns, outdated: executors.outdated,
 	}).write(os.Stderr, terminal); err != nil {
 		return errors.Join(err, server.Stop(ctx))
 	}

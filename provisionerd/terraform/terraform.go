@@ -186,11 +186,15 @@ func (e *Executor) Isolation() string { return e.host.Confinement() }
 // complete.
 func (e *Executor) Concerns() []string { return slices.Clone(e.host.Concerns()) }
 
+// Outdated returns which templates may not work with this version of Terraform and what to do about it, without a full
+// stop, or "".
+func (e *Executor) Outdated() string { return e.host.Program().Concern() }
+
 // Announce logs what runs the jobs and what confines templates, and warns if the confinement is incomplete. Several
 // executors of one process would log the same.
 func (e *Executor) Announce() {
 	e.log.Info("terraform is ready", "program", e.host.Program().Name(), "isolation", e.host.Confinement())
-	if concern := e.host.Program().Concern(); concern != "" {
+	if concern := e.Outdated(); concern != "" {
 		e.log.Warn(concern)
 	}
 	for _, concern := range slices.Concat(e.host.Concerns(), e.cache.cli.concerns) {

@@ -141,7 +141,9 @@ func installBinary(ctx context.Context, dir string, log *slog.Logger) (string, e
 		if rerr := os.Remove(filepath.Join(dir, "terraform")); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
-		return "", fault.New(fault.Unavailable, "Terraform could not be downloaded: %w", err).WithDetail("%s", howToGet)
+		return "", fault.New(fault.Unavailable, "Terraform could not be downloaded: %w", err).
+			WithDetail("start again when this machine reaches releases.hashicorp.com, or install Terraform or OpenTofu " +
+				"1.9 or newer, below 2.0, and put it on PATH")
 	}
 	log.Info("downloaded Terraform", "path", path, "duration", time.Since(began))
 	return path, nil
