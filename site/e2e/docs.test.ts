@@ -70,10 +70,15 @@ it("searches the documentation, shows its pictures and leads from page to page",
 
 it("shows the documentation at 390 px, and in dark mode", async () => {
   const { page } = await open(place, token, { width: 390, dark: true });
-  for (const name of ["", "?q=database", "/operating", "/docs-are-missing", "/routes", "/decisions"]) {
+  for (const name of ["", "?q=database", "/operating", "/docs-are-missing", "/routes", "/decisions", "/settings"]) {
     await page.goto(`/docs${name}`);
     await page.getByRole("heading", { level: 1 }).or(page.getByText("Page not found")).first().waitFor();
     await fits(page, `/docs${name}`);
+    // A row of a table is a list of its cells: none is out of sight.
+    const wide = await page
+      .locator(".prose div:has(> table)")
+      .evaluateAll((tables) => tables.filter((t) => t.scrollWidth > t.clientWidth + 1).map((t) => t.textContent));
+    expect(wide, `/docs${name}`).toEqual([]);
   }
   await axe(page, "the documentation in dark mode");
 });

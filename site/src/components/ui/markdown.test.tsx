@@ -16,6 +16,17 @@ describe("Markdown", () => {
     );
   });
 
+  it("names the column of each cell, for narrow pages, and breaks long words of code after separators", () => {
+    const text = "| `flag` to set | |\n|---|---|\n| `--a-b` | `coder_workspace_builds_total{action,status}` |";
+    const cells = [...render(<Markdown text={text} />).container.querySelectorAll("td")];
+    expect(cells.map((cell) => cell.dataset["column"])).toEqual(["flag to set", ""]);
+    expect(cells.map((cell) => cell.innerHTML)).toEqual([
+      '<code class="whitespace-nowrap">--a-b</code>',
+      "<code>coder_workspace_builds_<wbr>total{action,status}</code>",
+    ]);
+    expect(cells[1]!.textContent).toBe("coder_workspace_builds_total{action,status}");
+  });
+
   it("leaves out comments, and nothing after them", () => {
     expect(html("a\n\n<!-- start -->\n| b |\n|---|\n| c |\n<!-- end -->\n\nd")).not.toMatch(/start|end|&lt;/);
     expect(html("<!-- a --> <b>b</b>")).toContain("b");

@@ -74,19 +74,23 @@ function block(t: Token): ReactNode {
       const table = t as Tokens.Table;
       return (
         <div className="overflow-x-auto" tabIndex={0}>
-          <table>
-            <thead>
-              <tr>
+          <table role="table" className="stacked">
+            <thead role="rowgroup">
+              <tr role="row">
                 {table.header.map((c, i) => (
-                  <th key={i}>{inline(c.tokens)}</th>
+                  <th key={i} role="columnheader">
+                    {inline(c.tokens)}
+                  </th>
                 ))}
               </tr>
             </thead>
-            <tbody>
+            <tbody role="rowgroup">
               {table.rows.map((row, i) => (
-                <tr key={i}>
+                <tr key={i} role="row">
                   {row.map((c, j) => (
-                    <td key={j}>{inline(c.tokens)}</td>
+                    <td key={j} role="cell" data-column={plain(table.header[j]?.tokens)}>
+                      {inline(c.tokens)}
+                    </td>
                   ))}
                 </tr>
               ))}
@@ -128,7 +132,7 @@ function span(t: Token): ReactNode {
     case "del":
       return <del>{inline(t.tokens)}</del>;
     case "codespan":
-      return <code>{unescape((t as Tokens.Codespan).text)}</code>;
+      return <Code text={unescape((t as Tokens.Codespan).text)} />;
     case "br":
       return <br />;
     case "link":
@@ -144,6 +148,23 @@ function span(t: Token): ReactNode {
     default:
       return t.raw;
   }
+}
+
+// Code keeps a short word, such as a flag, in one line. A long one, which would widen the column of a table, can go on in
+// another line after a separator.
+function Code({ text }: { text: string }) {
+  if (/^(?=\S{1,26}$)\S*-/.test(text)) return <code className="whitespace-nowrap">{text}</code>;
+  const parts = text.match(/.{16,}?[{,_./](?=.{6})|.+/gs) ?? [];
+  return (
+    <code>
+      {parts.map((part, i) => (
+        <Fragment key={i}>
+          {i > 0 && <wbr />}
+          {part}
+        </Fragment>
+      ))}
+    </code>
+  );
 }
 
 // The lexer escapes some text for HTML. React escapes it again.
