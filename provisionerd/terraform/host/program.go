@@ -57,9 +57,9 @@ func (b Program) Concern() string {
 	if b.Product != "terraform" || err != nil || found.Core().GreaterThanOrEqual(registryVersion) {
 		return ""
 	}
-	return "Terraform " + b.Version + " is older than 1.12: the import of templates whose modules of the public registry " +
-		"need 1.12 fails, and all others work. For those, install Terraform 1.12 or newer in its place, or name its path " +
-		"with --terraform (CODER_TERRAFORM_BINARY), and restart the server or the provisioner"
+	return "Terraform " + b.Version + " is older than 1.12: the import of templates whose modules of the public " +
+		"registry need 1.12 fails, and all others work. For those, install Terraform 1.12 or newer in its place, or " +
+		"name its path with --terraform (CODER_TERRAFORM_BINARY), and restart the server or the provisioner"
 }
 
 // FindTerraform returns the program at path, else in PATH, else installed earlier in dir, else downloads it there if
@@ -142,8 +142,8 @@ func installBinary(ctx context.Context, dir string, log *slog.Logger) (string, e
 			err = errors.Join(err, rerr)
 		}
 		return "", fault.New(fault.Unavailable, "Terraform could not be downloaded: %w", err).
-			WithDetail("start again when this machine reaches releases.hashicorp.com, or install Terraform or OpenTofu " +
-				"1.9 or newer, below 2.0, and put it on PATH")
+			WithDetail("start again when this machine reaches releases.hashicorp.com, or install Terraform or " +
+				"OpenTofu 1.9 or newer, below 2.0, and put it on PATH")
 	}
 	log.Info("downloaded Terraform", "path", path, "duration", time.Since(began))
 	return path, nil
