@@ -22,7 +22,7 @@ describe("Markdown", () => {
     expect(cells.map((cell) => cell.dataset["column"])).toEqual(["flag to set", ""]);
     expect(cells.map((cell) => cell.innerHTML)).toEqual([
       '<code class="whitespace-nowrap">--a-b</code>',
-      "<code>coder_workspace_builds_<wbr>total{action,status}</code>",
+      "<code>coder_workspace_<wbr>builds_total{<wbr>action,status}</code>",
     ]);
     expect(cells[1]!.textContent).toBe("coder_workspace_builds_total{action,status}");
   });

@@ -154,7 +154,7 @@ function span(t: Token): ReactNode {
 // another line after a separator.
 function Code({ text }: { text: string }) {
   if (/^(?=\S{1,26}$)\S*-/.test(text)) return <code className="whitespace-nowrap">{text}</code>;
-  const parts = text.match(/.{16,}?[{,_./](?=.{6})|.+/gs) ?? [];
+  const parts = text.match(/.{12,}?[{,_./](?=.{6})|.+/gs) ?? [];
   return (
     <code>
       {parts.map((part, i) => (
