@@ -150,8 +150,8 @@ function span(t: Token): ReactNode {
   }
 }
 
-// Code keeps a short word, such as a flag, in one line. A long one, which would widen the column of a table, can go on in
-// another line after a separator.
+// Code keeps a short word, such as a flag, in one line. A long one, which would widen the column of a table, can go on
+// in another line after a separator.
 function Code({ text }: { text: string }) {
   if (/^(?=\S{1,26}$)\S*-/.test(text)) return <code className="whitespace-nowrap">{text}</code>;
   const parts = text.match(/.{12,}?[{,_./](?=.{6})|.+/gs) ?? [];
