@@ -3,11 +3,9 @@ package users
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
-	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -16,7 +14,7 @@ const statusDays = 60
 
 // statusCounts serves the number of users by status at the end of each of the last days, and now.
 func (s *Service) statusCounts(w http.ResponseWriter, r *http.Request) error {
-	zone, err := zoneOf(r.URL.Query().Get("timezone"), r.URL.Query().Get("tz_offset"))
+	zone, err := httpapi.Zone(r.URL.Query().Get("timezone"), r.URL.Query().Get("tz_offset"))
 	if err != nil {
 		return err
 	}
@@ -47,25 +45,4 @@ func (s *Service) statusCounts(w http.ResponseWriter, r *http.Request) error {
 		out.StatusCounts[row.Status][index[row.At.Unix()]].Count = row.Users
 	}
 	return httpapi.Write(w, http.StatusOK, out)
-}
-
-// zoneOf returns a time zone by its name in the IANA database, or else by its offset in hours; UTC without either.
-func zoneOf(name, offset string) (*time.Location, error) {
-	if name != "" {
-		zone, err := time.LoadLocation(name)
-		if err != nil || name == "Local" {
-			return nil, fault.New(fault.Invalid, "There is no such time zone.").
-				WithField("timezone", "must be a name such as Europe/Berlin")
-		}
-		return zone, nil
-	}
-	if offset == "" {
-		return time.UTC, nil
-	}
-	hours, err := strconv.Atoi(offset)
-	if err != nil || hours < -12 || hours > 14 {
-		return nil, fault.New(fault.Invalid, "There is no such time zone.").
-			WithField("tz_offset", "must be a number of hours from -12 to 14")
-	}
-	return time.FixedZone("", hours*int(time.Hour/time.Second)), nil
 }
