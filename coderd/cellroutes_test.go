@@ -309,7 +309,7 @@ var cellRoutes = map[rbac.Power]cell{
 	{Action: rbac.Read, Resource: rbac.AuditLog}:      tries(probe{method: "GET", path: v2 + "audit?limit=100", marker: `"audited"`}, probe{method: "GET", path: v2 + "audit/export", marker: `"audited"`}),
 	{Action: rbac.Read, Resource: rbac.ConnectionLog}: tries(probe{method: "GET", path: v2 + "connectionlog?limit=100", marker: `"connected"`}, probe{method: "GET", path: v2 + "connectionlog/export", marker: `"connected"`}),
 	{Action: rbac.Read, Resource: rbac.Deployment}: tries(probe{method: "GET", path: v2 + "debug/health", named: true}, probe{method: "GET", path: v2 + "debug/health/settings", named: true}, probe{method: "GET", path: v2 + "deployment/config", named: true},
-		probe{method: "GET", path: v2 + "deployment/stats", named: true}, probe{method: "GET", path: v2 + "prebuilds/settings", named: true}),
+		probe{method: "GET", path: v2 + "deployment/stats", named: true}, probe{method: "GET", path: v2 + "deployment/overview", named: true}, probe{method: "GET", path: v2 + "prebuilds/settings", named: true}),
 	{Action: rbac.Update, Resource: rbac.Deployment}: tries(probe{method: "GET", path: v2 + "settings/idpsync/organization", named: true},
 		probe{method: "PATCH", path: v2 + "settings/idpsync/organization", body: `{"field": "", "mapping": {}}`, named: true},
 		probe{method: "PUT", path: v2 + "appearance", body: `{}`, named: true},

@@ -234,6 +234,11 @@ func TestPlans(t *testing.T) {
 		check(tt.who, tt.path, tt.most, tt.search)
 	}
 
+	seen.take()
+	if answers(t, s, "olga", "deployment/overview") {
+		checkOverview(t, conn.Conn(), seen.take())
+	}
+
 	// The claim of a job from a long queue of several users.
 	var daemon uuid.UUID
 	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT id FROM provisioner_daemons WHERE name = 'seeded'").Scan(&daemon); err != nil {
@@ -253,6 +258,36 @@ func TestPlans(t *testing.T) {
 	}
 	if n := check("a provisioner", "claim", 100, false); n != 1 {
 		t.Errorf("%d plans of claims were checked, want 1", n)
+	}
+}
+
+// checkOverview checks the queries of the overview, which counts every workspace: none reads the builds and jobs of years, or a workspace twice.
+func checkOverview(t *testing.T, conn *pgx.Conn, queries []pgx.TraceQueryStartData) {
+	t.Helper()
+	most := map[string]map[string]float64{
+		"CountOverview":      {"workspaces": 10_000, "provisioner_jobs": 10},
+		"ListCosts":          {"workspaces": 10_000, "workspace_builds": mostCounted, "provisioner_jobs": mostCounted},
+		"CountAgentVersions": {"workspaces": 10_000, "workspace_agents": mostCounted},
+		"CountBuildsByDay":   {"provisioner_jobs": 50_100}, // all are of this month
+		"CountUsersByDay":    {"connection_logs": 50_000},
+	}
+	checked := 0
+	for _, q := range queries {
+		name, _, _ := strings.Cut(strings.TrimPrefix(q.SQL, "-- name: "), " ")
+		if most[name] == nil {
+			continue
+		}
+		checked++
+		rows := map[string]float64{}
+		explain(t, conn, q.SQL, q.Args).read(rows, map[string]bool{})
+		for _, table := range growing {
+			if rows[table] > most[name][table] {
+				t.Errorf("the overview: %s reads %.0f rows of %s, want at most %.0f", name, rows[table], table, most[name][table])
+			}
+		}
+	}
+	if checked != len(most) {
+		t.Errorf("%d plans of the overview were checked, want %d", checked, len(most))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // Routes registers the counts for clients that do not scrape metrics.
 func (c *Collector) Routes(mux *httpapi.Mux) {
 	mux.Handle("GET /api/v2/deployment/stats", rbac.Needs(rbac.Read, rbac.Deployment), c.getStats)
+	mux.Handle("GET /api/v2/deployment/overview", rbac.Needs(rbac.Read, rbac.Deployment), c.getOverview)
 }
 
 func (c *Collector) getStats(w http.ResponseWriter, r *http.Request) error {

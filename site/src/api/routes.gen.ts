@@ -44,6 +44,7 @@ export interface Routes {
   "GET debug/ws": { answer: unknown };
   "GET deployment/config": { answer: t.DeploymentConfig };
   "GET deployment/identity": { answer: t.IdentityKeys };
+  "GET deployment/overview": { query: { timezone?: Value }; answer: t.DeploymentOverview };
   "GET deployment/ssh": { answer: t.SSHConfig };
   "GET deployment/ssh-gateway": { answer: t.SSHGateway };
   "GET deployment/ssh-host-ca": { answer: t.SSHAuthority };

@@ -1455,6 +1455,96 @@ export interface AuthorizationObject {
 // AuthorizationResponse answers each question by its key.
 export type AuthorizationResponse = Record<string, boolean>;
 
+// DeploymentOverview is what owners of the deployment see first: what runs, what waits, who uses it, what it costs, and
+// which programs serve it. Every list is complete.
+export interface DeploymentOverview {
+  collected_at: string;
+  workspaces: OverviewWorkspaces;
+  users: OverviewUsers;
+  queue: OverviewQueue;
+  days: OverviewDay[];
+  costs: OverviewCosts;
+  servers: OverviewServer[];
+  agent_versions: AgentVersion[];
+}
+
+// OverviewWorkspaces counts the workspaces that are not deleted. Each is in one of Running to Failed, by what its latest
+// build left.
+export interface OverviewWorkspaces {
+  total: number;
+  running: number;
+  stopped: number;
+  building: number;
+  pending: number; // its build waits for a provisioner
+  failed: number; // or canceled
+  dormant: number;
+  prebuilt: number; // no user has claimed it yet
+}
+
+// OverviewUsers counts the users who are not deleted, by status.
+export interface OverviewUsers {
+  active: number;
+  dormant: number;
+  suspended: number;
+  seen_last_hour: number; // of all statuses, who were seen within the last hour
+}
+
+// OverviewQueue counts the jobs that have not ended, builds and imports of all organizations, and the provisioners that
+// are connected.
+export interface OverviewQueue {
+  waiting: number;
+  running: number;
+  oldest_waiting_seconds: number; // for which the oldest job has waited; 0 if none waits
+  provisioners: number;
+}
+
+// OverviewDay is one day in the time zone of the request. Builds reach back as far as they are kept, users as far as the
+// connection log does.
+export interface OverviewDay {
+  date: string; // 2026-11-23
+  builds: number; // that ended on this day, however they did
+  failed: number; // of these
+  canceled: number; // of these
+  users: number; // who were connected to a workspace
+}
+
+// OverviewCosts is what workspaces cost a day, in credits, as quotas count it: the daily_cost of each workspace's newest
+// build that ended with resources, so that what stopped workspaces keep counts too.
+export interface OverviewCosts {
+  daily_cost: number; // of all
+  templates: CostOf[];
+  groups: CostOf[];
+  users: CostOf[]; // of owners; "prebuilds" owns those that no user has claimed yet
+}
+
+// CostOf is what the workspaces of a template, a group or a user cost a day. Lists have the dearest first, and leave out
+// those without workspaces.
+export interface CostOf {
+  id: string;
+  name: string;
+  display_name: string;
+  organization_name: string; // "" for a user
+  workspaces: number;
+  running: number;
+  daily_cost: number; // credits
+}
+
+// OverviewServer is a server process.
+export interface OverviewServer {
+  id: string;
+  replica_url: string; // at which the other servers reach it
+  version: string;
+  region: string;
+  started_at: string;
+}
+
+// AgentVersion counts the agents of workspaces with a version.
+export interface AgentVersion {
+  version: string; // with which they connected last; "" for those that have not connected yet
+  agents: number;
+  connected: number; // of these, now
+}
+
 // TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change
 // them: nil leaves a setting as it is. Durations are in milliseconds and 0 turns a rule off. Two settings have another
 // name when a template is created, and are accepted under both.
