@@ -45,6 +45,7 @@ var routes = []string{
 	"/connectionlog",
 	"/account",
 	"/notifications",
+	"/deployment",
 	"/deployment/idp-org-sync",
 	"/deployment/appearance",
 	"/deployment/settings",

@@ -1,4 +1,4 @@
-// Provisioners, the queue, health and the mesh.
+// Provisioners, the queue, health, the overview of the deployment and the mesh.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
@@ -59,6 +59,29 @@ it("shows the server's health, with what to do", async () => {
     await page.getByRole("heading", { name: new RegExp(section, "i") }).waitFor();
   await axe(page, "health");
   await picture(page, "health");
+});
+
+it("shows owners the deployment: what runs, what it costs, versions and settings", async () => {
+  for (const look of [{}, { dark: true }, { width: 390 }]) {
+    const what = `deployment ${JSON.stringify(look)}`;
+    const { page } = await open(place, token, look);
+    await page.goto("/deployment");
+    await page.getByText(/^running, of \d+$/).waitFor();
+    await page.getByRole("img", { name: /^Builds by day: at most [1-9]/ }).waitFor();
+    await page.getByRole("region", { name: "Servers" }).getByText("http://").waitFor();
+    await page.getByRole("region", { name: "Versions of agents" }).getByRole("row").nth(1).waitFor();
+    await page.getByLabel("Costs by", { exact: true }).selectOption({ label: "By user" });
+    const costs = page.getByRole("region", { name: "Costs by user" });
+    await costs.getByRole("link", { name: "ada", exact: true }).waitFor();
+    await axe(page, what);
+    await fits(page, what);
+    if (Object.keys(look).length === 0) await picture(page, "deployment");
+    await page.getByRole("link", { name: "Settings", exact: true }).click();
+    await page.getByLabel("Search settings").fill("wildcard environment");
+    await page.getByRole("region", { name: "Settings" }).getByText("--wildcard-access-url", { exact: true }).waitFor();
+    await axe(page, `settings, ${what}`);
+    await fits(page, `settings, ${what}`);
+  }
 });
 
 it("draws the mesh, and shows a new peer without a reload", async () => {

@@ -43,6 +43,7 @@ const Account = lazy(() => import("./pages/account"));
 const ExternalAuth = lazy(() => import("./pages/external-auth"));
 const Notifications = lazy(() => import("./pages/notifications"));
 const Webhooks = lazy(() => import("./pages/webhooks"));
+const Deployment = lazy(() => import("./pages/deployment"));
 const DeploymentNotifications = lazy(() => import("./pages/deployment-notifications"));
 const DeploymentSettings = lazy(() => import("./pages/deployment-settings"));
 const Appearance = lazy(() => import("./pages/appearance"));
@@ -187,6 +188,7 @@ function Pages() {
           <Route path="/connectionlog" component={ConnectionLog} />
           <Route path="/account" component={Account} />
           <Route path="/notifications" component={Notifications} />
+          <Route path="/deployment" component={Deployment} />
           <Route path="/deployment/appearance" component={Appearance} />
           <Route path="/deployment/settings" component={DeploymentSettings} />
           <Route path="/deployment/webhooks" component={Webhooks} />

@@ -26,6 +26,7 @@ export const paths = {
   group: (organization: string, name: string) => `/organizations/${s(organization)}/groups/${s(name)}`,
   account: "/account",
   notifications: "/notifications",
+  deployment: "/deployment",
   deploymentNotifications: "/deployment/notifications",
   appearance: "/deployment/appearance",
   deploymentSettings: "/deployment/settings",

@@ -1,6 +1,7 @@
 // The settings with which the operator runs this server, and where each comes from.
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { Link } from "wouter";
 import { queries } from "~/api/queries";
 import type { DeploymentOption } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
@@ -14,13 +15,27 @@ import { Pending } from "~/components/ui/pending";
 import { mono, Table } from "~/components/ui/table";
 import { isOwner, useMe } from "~/components/ui/user";
 import { useTitle } from "~/lib/hooks";
+import { paths } from "~/lib/path";
 
 const sources: Record<string, string> = { flag: "flag", env: "environment", yaml: "file", default: "default" };
 
-const matches = (o: DeploymentOption, words: string[]) => {
-  const text = `${o.name} ${o.flag} ${o.env} ${o.description}`.toLowerCase();
-  return words.every((w) => text.includes(w));
-};
+const sourceOf = (o: DeploymentOption) => sources[o.value_source] ?? o.value_source;
+
+const has = (text: string, words: string[]) => words.every((w) => text.toLowerCase().includes(w));
+
+// The server leaves out the values of secrets.
+const matches = (o: DeploymentOption, words: string[]) =>
+  has(`${o.name} ${o.flag} ${o.env} ${o.description} ${o.value} ${sourceOf(o)}`, words);
+
+// What the dashboard sets, and the database keeps.
+const elsewhere = [
+  { to: paths.appearance, name: "Appearance", about: "name, logo, announcements and banners" },
+  { to: paths.deploymentNotifications, name: "Notification settings", about: "how events are delivered, and pausing" },
+  { to: paths.webhooks, name: "Webhooks", about: "events for other services" },
+  { to: paths.regions, name: "Regions", about: "region proxies and their tokens" },
+  { to: "/health", name: "Health", about: "checks that are dismissed" },
+  { to: "/deployment/idp-org-sync", name: "Organization sync", about: "claims of the identity provider" },
+];
 
 export default function DeploymentSettings() {
   useTitle("Settings");
@@ -39,6 +54,7 @@ function Settings() {
   const [search, setSearch] = useState("");
   const [chosen, onlyChosen] = useState(false);
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const others = elsewhere.filter((e) => has(`${e.name} ${e.about}`, words));
   const rows = config.data?.options.filter((o) => matches(o, words) && (!chosen || o.value_source !== "default")) ?? [];
   return (
     <Page
@@ -73,16 +89,26 @@ function Settings() {
               { name: "Key in the file", cell: (o) => <code className={mono}>{o.name}</code> },
               {
                 name: "Source",
-                cell: (o) => (
-                  <Badge tone={o.value_source === "default" ? "plain" : "accent"}>
-                    {sources[o.value_source] ?? o.value_source}
-                  </Badge>
-                ),
+                cell: (o) => <Badge tone={o.value_source === "default" ? "plain" : "accent"}>{sourceOf(o)}</Badge>,
               },
             ]}
           />
         )}
       </Card>
+      {others.length > 0 && (
+        <Card title="Set in the dashboard">
+          <ul className="flex flex-col gap-1.5">
+            {others.map((e) => (
+              <li key={e.to}>
+                <Link className="font-medium text-accent hover:underline" href={e.to}>
+                  {e.name}
+                </Link>
+                <span className="text-muted">: {e.about}</span>
+              </li>
+            ))}
+          </ul>
+        </Card>
+      )}
     </Page>
   );
 }

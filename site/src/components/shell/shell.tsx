@@ -51,6 +51,7 @@ function useAdminPages() {
   const owner = isOwner(me);
   const logs = mayReadLogs(me) || administers.logs;
   return [
+    { to: paths.deployment, label: "Deployment", shown: owner },
     { to: "/users", label: "Users", shown: mayReadUsers(me) },
     { to: paths.organizations, label: "Organizations", shown: administers.organizations },
     { to: "/health", label: "Health", shown: owner },
