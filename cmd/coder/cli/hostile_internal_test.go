@@ -56,6 +56,8 @@ func hostileServer(t *testing.T, text string, refuse bool) string {
 		{"provisionerdaemons$", new([]sdk.ProvisionerDaemon)},
 		{"provisionerjobs$", new([]sdk.ProvisionerJob)},
 		{"provisionerkeys$", new([]sdk.ProvisionerKey)},
+		{"deployment/overview$", new(sdk.DeploymentOverview)},
+		{"deployment/config$", new(sdk.DeploymentConfig)},
 		{"workspaceproxies$", new(sdk.Regions[sdk.WorkspaceProxy])},
 		{"audit$", new(sdk.AuditLogsResponse)},
 		{"connectionlog$", new(sdk.ConnectionLogsResponse)},
@@ -96,6 +98,7 @@ func TestHostileAnswers(t *testing.T) {
 			"templates list", "templates versions list evil", "templates consent list", "users list", "users show evil", "tokens list", "sessions list", "secret list",
 			"groups list", "organizations list", "organizations members list", "organizations invitations list", "organizations roles show",
 			"provisioner list", "provisioner jobs list", "provisioner keys list", "wsproxy list", "audit list", "audit connections",
+			"deployment overview", "deployment activity", "deployment costs", "deployment settings",
 		} {
 			r := run(t, "", "", append([]string{"--url", server, "--token", "t"}, strings.Fields(command)...)...)
 			var reported strings.Builder

@@ -126,6 +126,10 @@ var printed = map[string]struct {
 	"users oidc-claims":              {"", "users/oidc-claims", sample[sdk.OIDCClaimsResponse](), sample[sdk.OIDCClaimsResponse](), ""},
 	"features list":                  {"", "entitlements", sample[sdk.Entitlements](), sample[sdk.Entitlements](), ""},
 	"health show":                    {"", "debug/health", sample[sdk.HealthReport](), sample[sdk.HealthReport](), ""},
+	"deployment overview":            {"", "deployment/overview", sample[sdk.DeploymentOverview](), sample[sdk.DeploymentOverview](), ""},
+	"deployment activity":            {"", "deployment/overview", sample[sdk.DeploymentOverview](), sample[sdk.OverviewDay](), ""},
+	"deployment costs":               {"", "deployment/overview", sample[sdk.DeploymentOverview](), sample[sdk.CostOf](), ""},
+	"deployment settings":            {"", "deployment/config", sample[sdk.DeploymentConfig](), sample[sdk.DeploymentOption](), ""},
 	"tokens list":                    {"", "users/me/keys/tokens", []sdk.APIKey{sample[sdk.APIKey]()}, sample[sdk.APIKey](), ""},
 	"tokens view":                    {"abcdefghij", "users/me/keys/abcdefghij", sample[sdk.APIKey](), sample[sdk.APIKey](), ""},
 	"sessions list":                  {"", "users/me/sessions", []sdk.UserSession{sample[sdk.UserSession]()}, sample[sdk.UserSession](), ""},
@@ -156,7 +160,7 @@ func TestJSONIsTheAPIs(t *testing.T) {
 		"GET users/me/organizations": []sdk.Organization{sample[sdk.Organization]()},
 		"GET templates":              []sdk.Template{docker()},
 	}
-	one := map[string]bool{"show": true, "users show": true, "features list": true, "health show": true, "users oidc-claims": true} // they print an object instead of a list
+	one := map[string]bool{"show": true, "users show": true, "features list": true, "health show": true, "users oidc-claims": true, "deployment overview": true} // they print an object instead of a list
 	for _, name := range withJSON(New(), "") {
 		_, other := ownShapes[name]
 		if _, tested := printed[name]; tested == other {

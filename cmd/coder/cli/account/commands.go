@@ -9,7 +9,7 @@ import (
 
 // Commands returns the commands that manage users and their credentials.
 func Commands(g *global.Flags) []*cobra.Command {
-	return []*cobra.Command{usersCmd(g), organizationsCmd(g), groupsCmd(g), tokensCmd(g), sessionsCmd(g), secretsCmd(g), sshKeyCmd(g), sshCertCmd(g), devicesCmd(g), notificationsCmd(g), webhooksCmd(g), publicKeyCmd(g), auditCmd(g), wsproxyCmd(g), identityCmd(g), featuresCmd(g), licensesCmd(g)}
+	return []*cobra.Command{usersCmd(g), organizationsCmd(g), groupsCmd(g), tokensCmd(g), sessionsCmd(g), secretsCmd(g), sshKeyCmd(g), sshCertCmd(g), devicesCmd(g), notificationsCmd(g), webhooksCmd(g), publicKeyCmd(g), auditCmd(g), wsproxyCmd(g), identityCmd(g), deploymentCmd(g), featuresCmd(g), licensesCmd(g)}
 }
 
 // LoginCommands returns the commands that begin and end a session.
