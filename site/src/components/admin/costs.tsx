@@ -56,20 +56,22 @@ export function Costs({ of }: { of: OverviewCosts }) {
     <>
       <Card title={`Costs: ${number(of.daily_cost)} credits a day`} flush>
         <div className="flex flex-wrap items-center gap-3 px-4 py-3">
-          <Select
-            aria-label="Costs by"
-            value={by}
-            onChange={(e) => {
-              setBy(e.currentTarget.value as By);
-              setPage(0);
-            }}
-          >
-            {kinds.map((k) => (
-              <option key={k.by} value={k.by}>
-                By {k.one}
-              </option>
-            ))}
-          </Select>
+          <div className="w-40">
+            <Select
+              aria-label="Costs by"
+              value={by}
+              onChange={(e) => {
+                setBy(e.currentTarget.value as By);
+                setPage(0);
+              }}
+            >
+              {kinds.map((k) => (
+                <option key={k.by} value={k.by}>
+                  By {k.one}
+                </option>
+              ))}
+            </Select>
+          </div>
           <SearchInput
             label="Search costs"
             placeholder={`Search ${by}`}
