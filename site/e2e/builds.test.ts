@@ -3,7 +3,7 @@
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
-import { axe, open, withBrowser } from "./browser";
+import { axe, fits, open, picture, withBrowser } from "./browser";
 import { api, run } from "./server";
 
 withBrowser();
@@ -13,7 +13,13 @@ const token = inject("token");
 interface Workspace {
   id: string;
   outdated: boolean;
-  latest_build: { template_version_name: string; build_number: number; deadline?: string; job: { status: string } };
+  latest_build: {
+    id: string;
+    template_version_name: string;
+    build_number: number;
+    deadline?: string;
+    job: { status: string };
+  };
 }
 
 const workspace = (name: string) => api<Workspace>(place, token, "GET", `users/me/workspace/${name}`);
@@ -33,22 +39,48 @@ it("updates a workspace to its template's active version", async () => {
   expect(await page.getByRole("menuitem", { name: /Update/ }).count()).toBe(0);
   await page.keyboard.press("Escape");
 
-  writeFileSync(join(dir, "main.tf"), `${readFileSync(join(dir, "main.tf"), "utf8")}\n# another version\n`);
-  await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "second"]);
+  const team = 'data "coder_parameter" "team" {\n  name    = "team"\n  mutable = true\n}\n';
+  writeFileSync(join(dir, "main.tf"), `${readFileSync(join(dir, "main.tf"), "utf8")}\n# another version\n${team}`);
+  await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "second", "-m", "Teams have names"]);
   await page.getByText("Update available").waitFor();
   await page.getByText(/^Version second/).waitFor();
   await axe(page, "an update");
   await page.getByRole("link", { name: "See changes" }).click();
   await page.getByText("# another version").waitFor();
   await page.goBack();
-  await page.getByRole("button", { name: "Update…" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Update" }).click();
+
+  // The dialog says what the update does, and asks for what is new.
+  await page.getByRole("button", { name: "Update…" }).press("Enter");
+  const dialog = page.getByRole("dialog", { name: "Update older?" });
+  await dialog.getByText(/^From version first to second\./).waitFor();
+  await dialog.getByText("Teams have names").waitFor();
+  await dialog.getByRole("textbox", { name: "team" }).fill("red");
+  await dialog.getByText(/^From a dry run with the workspace's parameters/).waitFor({ timeout: 60_000 });
+  await dialog.getByRole("cell", { name: "made again" }).waitFor();
+  await dialog.getByRole("button", { name: "Show the changes of 1 file" }).click();
+  await dialog.getByText("# another version").waitFor();
+  await axe(page, "an update's dialog", ["dialog"]);
+  await picture(page, "update");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.setViewportSize({ width: 390, height: 844 });
+  await fits(page, "an update's dialog on a phone");
+  await axe(page, "an update's dialog on a phone, dark", ["dialog"]);
+  await picture(page, "update-phone");
+  await page.keyboard.press("Escape");
+  await page.locator("dialog").waitFor({ state: "detached" });
+  expect(await page.evaluate(() => document.activeElement?.textContent)).toBe("Update…");
+  await page.keyboard.press("Enter");
+  await dialog.getByRole("textbox", { name: "team" }).fill("red");
+  await dialog.getByRole("button", { name: "Update", exact: true }).click();
   await page.getByText("Update available").waitFor({ state: "detached", timeout: 60_000 });
   await heading.getByText("Running").waitFor({ timeout: 60_000 });
   expect(await workspace("older")).toMatchObject({
     outdated: false,
     latest_build: { template_version_name: "second", build_number: 3 },
   });
+  const { id } = (await workspace("older")).latest_build;
+  const values = await api<{ name: string; value: string }[]>(place, token, "GET", `workspacebuilds/${id}/parameters`);
+  expect(values).toContainEqual(expect.objectContaining({ name: "team", value: "red" }));
 });
 
 it("extends a workspace by an hour", async () => {

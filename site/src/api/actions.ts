@@ -4,7 +4,7 @@ import { useMemo } from "react";
 import { get, post, send } from "./client";
 import { followBuild } from "./follow";
 import { putWorkspace } from "./queries";
-import type { CreateBuildRequest, Workspace, WorkspaceBuild } from "./types";
+import type { CreateBuildRequest, ParameterValue, Workspace, WorkspaceBuild } from "./types";
 
 // orders are the last builds that the user has requested here, by workspace. A start that is refused because of what it
 // would replace can be requested again with permission.
@@ -42,7 +42,7 @@ export async function openWithToken(make: (token: string) => string) {
 export type Action = "start" | "stop" | "restart" | "update" | "delete" | "forget" | "cancel" | "favorite" | "wake";
 
 // perform returns the build that the action has started, if it is known.
-async function perform({ workspace: w, action, quiet }: Doing): Promise<WorkspaceBuild | undefined> {
+async function perform({ workspace: w, action, quiet, parameters }: Doing): Promise<WorkspaceBuild | undefined> {
   const start: CreateBuildRequest = { transition: "start", ...(!quiet && asked) };
   switch (action) {
     case "wake":
@@ -58,7 +58,15 @@ async function perform({ workspace: w, action, quiet }: Doing): Promise<Workspac
     case "forget":
       return createBuild(w.id, { transition: "delete", orphan: true });
     case "update": // what a running workspace keeps is known only after its stop
-      await createBuild(w.id, { ...start, template_version_id: w.template_active_version_id }, "restart");
+      await createBuild(
+        w.id,
+        {
+          ...start,
+          template_version_id: w.template_active_version_id,
+          ...(parameters?.length && { rich_parameter_values: parameters }),
+        },
+        "restart",
+      );
       return undefined;
     case "restart":
       await createBuild(w.id, start, "restart"); // its answer is the stop, not the start that follows
@@ -78,6 +86,7 @@ interface Doing {
   workspace: Workspace;
   action: Action;
   quiet?: boolean; // how the build ends is not reported
+  parameters?: ParameterValue[]; // of an update, those that change
 }
 
 const performing = ["workspace-action"];

@@ -2,9 +2,17 @@
 import { useMutation } from "@tanstack/react-query";
 import { type ComponentProps, type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { Button } from "./button";
+import { cx } from "./cx";
 import { Form, TextField } from "./form";
 
-function Dialog({ title, children, onClose }: { title: string; children: ReactNode; onClose: () => void }) {
+interface DialogProps {
+  title: string;
+  wide?: boolean | undefined; // for what is read before it is answered
+  children: ReactNode;
+  onClose: () => void;
+}
+
+function Dialog({ title, wide, children, onClose }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
@@ -20,7 +28,10 @@ function Dialog({ title, children, onClose }: { title: string; children: ReactNo
       aria-labelledby={id}
       onClose={onClose}
       onMouseDown={(e) => e.target === ref.current && ref.current.close()}
-      className="m-auto w-[min(32rem,calc(100vw-2rem))] rounded-lg border border-line bg-panel p-0 text-ink shadow-xl"
+      className={cx(
+        "m-auto rounded-lg border border-line bg-panel p-0 text-ink shadow-xl",
+        wide ? "w-[min(56rem,calc(100vw-2rem))]" : "w-[min(32rem,calc(100vw-2rem))]",
+      )}
     >
       <div className="flex flex-col gap-4 p-5">
         <h2 id={id} className="text-base font-semibold">
@@ -35,11 +46,12 @@ function Dialog({ title, children, onClose }: { title: string; children: ReactNo
 // FormDialog is a dialog with a form.
 export function FormDialog({
   title,
+  wide,
   onClose,
   ...form
-}: { title: string; onClose: () => void } & Omit<ComponentProps<typeof Form>, "buttons" | "cancel">) {
+}: Omit<DialogProps, "children"> & Omit<ComponentProps<typeof Form>, "buttons" | "cancel">) {
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} wide={wide} onClose={onClose}>
       <Form {...form} buttons="end" cancel={<Button onClick={onClose}>Cancel</Button>} />
     </Dialog>
   );

@@ -1,4 +1,4 @@
-// The questions before workspaces are stopped, restarted, updated or deleted.
+// The questions before workspaces are stopped, restarted or deleted. UpdateDialog asks before an update.
 import { Confirm } from "~/components/ui/dialog";
 import type { Asked } from "./actions";
 
@@ -9,7 +9,7 @@ interface Question {
   text: string;
 }
 
-const questions: Record<Asked, Question> = {
+const questions: Record<Exclude<Asked, "update">, Question> = {
   stop: {
     title: (name) => `Stop ${name}?`,
     button: "Stop",
@@ -21,13 +21,6 @@ const questions: Record<Asked, Question> = {
     text:
       "Stops the workspace and starts it again. Running programs and sessions end. " +
       "Files that the template keeps, usually the home folder, remain.",
-  },
-  update: {
-    title: (name) => `Update ${name}?`,
-    button: "Update",
-    text:
-      "Rebuilds the workspace from the active version with the same parameters. If it runs, it is stopped and " +
-      "started again: running programs end.",
   },
   delete: {
     title: (name) => `Delete ${name}?`,
@@ -45,7 +38,7 @@ const questions: Record<Asked, Question> = {
 
 interface Props {
   name: string; // of the workspace
-  action: Asked;
+  action: Exclude<Asked, "update">;
   onConfirm: () => Promise<unknown>;
   onClose: () => void;
 }

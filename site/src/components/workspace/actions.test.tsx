@@ -93,7 +93,6 @@ it("asks before it stops a workspace, in one dialog for all", async () => {
 it.each([
   ["Stop…", "Stop three?", "Stop", "POST /api/v2/workspaces/three/builds"],
   ["Restart…", "Restart three?", "Restart", "POST /api/v2/workspaces/three/restart"],
-  ["Update to the active version…", "Update three?", "Update", "POST /api/v2/workspaces/three/restart"],
   ["Delete…", "Delete three?", "Delete", "POST /api/v2/workspaces/three/builds"],
   [
     "Delete without destroying resources…",
@@ -102,7 +101,7 @@ it.each([
     "POST /api/v2/workspaces/three/builds",
   ],
 ])("asks before %s, and says what ends", async (item, title, button, request) => {
-  show(<Menu workspace={{ ...workspace("three", "failed"), outdated: true }} />);
+  show(<Menu workspace={workspace("three", "failed")} />);
   fireEvent.keyDown(screen.getByRole("button", { name: "More for three" }), { key: "Enter" });
   fireEvent.click(await screen.findByRole("menuitem", { name: item }));
   const dialog = await screen.findByRole("dialog", { name: title });

@@ -11,6 +11,7 @@ import { mayEditTemplates, useMe } from "~/components/ui/user";
 import { messageOf, toast } from "~/lib/toasts";
 
 export const ActionDialog = lazy(() => import("./action-dialog"));
+const UpdateDialog = lazy(() => import("./update-dialog"));
 const TransferDialog = lazy(() => import("./transfer-dialog"));
 
 // The actions that end nothing are done at once. The user must confirm all others.
@@ -176,6 +177,12 @@ export function ActionDialogs({
     <Suspense>
       {action === "transfer" ? (
         <TransferDialog workspace={workspace} onClose={close} />
+      ) : action === "update" ? (
+        <UpdateDialog
+          workspace={workspace}
+          onConfirm={(parameters) => confirm({ workspace, action, parameters })}
+          onClose={close}
+        />
       ) : (
         <ActionDialog
           name={workspace.name}

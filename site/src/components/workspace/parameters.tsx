@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useEffectEvent, useMemo, useRef, useState } from "react";
 import { send } from "~/api/client";
-import type { EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
+import type { BuildParameter, EvaluateParametersResponse, ParameterValue, PreviewParameter } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { cx } from "~/components/ui/cx";
 import { ErrorNote } from "~/components/ui/error-note";
@@ -40,6 +40,15 @@ export interface ParametersForm {
   changed: boolean; // whether a value differs from the last build's
   check: () => boolean;
   values: () => ParameterValue[];
+}
+
+// useBefore is what useParameters needs of the parameters of an existing workspace's last build.
+export function useBefore(current: BuildParameter[]): { before: Inputs; kept: ReadonlySet<string> } {
+  return useMemo(() => {
+    const kept = new Set(current.filter((p) => p.masked && p.value === "").map((p) => p.name));
+    const before = Object.fromEntries(current.filter((p) => !kept.has(p.name)).map((p) => [p.name, p.value]));
+    return { before, kept };
+  }, [current]);
 }
 
 // useParameters is the form of a template version for a workspace of the owner. before: the values of an existing
@@ -153,11 +162,18 @@ const locked = (p: PreviewParameter, before: Inputs, kept: ReadonlySet<string>) 
   isLocked(p, before[p.name]) || (!p.mutable && kept.has(p.name));
 const none: ReadonlySet<string> = new Set();
 
-export function ParameterForm({ form, existing }: { form: ParametersForm; existing?: boolean }) {
+interface ParameterFormProps {
+  form: ParametersForm;
+  existing?: boolean; // the workspace exists
+  only?: ReadonlySet<string>; // the parameters to show; all without it
+}
+
+export function ParameterForm({ form, existing, only }: ParameterFormProps) {
   if (form.error && !form.parameters) return <ErrorNote error={form.error} title="Cannot show the parameters" />;
   if (!form.parameters) return <Loading what="parameters" />;
-  const lasting = form.parameters.filter((p) => !p.ephemeral);
-  const once = form.parameters.filter((p) => p.ephemeral);
+  const asked = form.parameters.filter((p) => !only || only.has(p.name));
+  const lasting = asked.filter((p) => !p.ephemeral);
+  const once = asked.filter((p) => p.ephemeral);
   return (
     <div className="flex flex-col gap-5" aria-busy={form.pending}>
       {form.diagnostics.map((d, i) => (

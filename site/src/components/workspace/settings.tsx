@@ -1,6 +1,6 @@
 // A workspace's settings: name, autostart, autostop, parameters and states.
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { lazy, Suspense, useMemo, useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { useLocation } from "wouter";
 import { asked, createBuild, reread } from "~/api/actions";
 import { send } from "~/api/client";
@@ -19,7 +19,7 @@ import { until } from "~/lib/format";
 import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule, zones } from "~/lib/schedule";
 import { ActionDialog } from "./actions";
-import { ParameterForm, useParameters, useSubmit } from "./parameters";
+import { ParameterForm, useBefore, useParameters, useSubmit } from "./parameters";
 
 const WorkspaceStates = lazy(() => import("./states"));
 
@@ -214,8 +214,7 @@ function Parameters({ workspace: w }: { workspace: Workspace }) {
 
 function ParameterCard({ workspace: w, current }: { workspace: Workspace; current: BuildParameter[] }) {
   const [, navigate] = useLocation();
-  const kept = useMemo(() => new Set(current.filter((p) => p.masked && p.value === "").map((p) => p.name)), [current]);
-  const before = Object.fromEntries(current.filter((p) => !kept.has(p.name)).map((p) => [p.name, p.value]));
+  const { before, kept } = useBefore(current);
   const form = useParameters(w.latest_build.template_version_id, w.owner_id, before, kept);
   const client = useQueryClient();
   const running = w.latest_build.status === "running";
