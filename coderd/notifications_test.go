@@ -52,7 +52,7 @@ func TestAnnouncements(t *testing.T) {
 	if diff := cmp.Diff(want, titles); diff != "" {
 		t.Errorf("notifications, newest first (-want +got):\n%s", diff)
 	}
-	if last != "Your workspace dev will be deleted.\n\nBecause of its template.\n\nStart the workspace to keep it." {
+	if last != "Your workspace dev will be deleted.\n\nBecause of its template." {
 		t.Errorf("text %q", last)
 	}
 	if titles, _ := inbox("targets=" + uuid.NewString()); titles != nil {

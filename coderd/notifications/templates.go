@@ -98,14 +98,14 @@ var (
 		ID: uuid.MustParse("0ea69165-ec14-4314-91f1-69566ac3c5a0"), former: former(0x04),
 		Name: "Workspace Marked as Dormant", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" is dormant`,
-		Body:    "Your workspace **{{workspace}}** is now dormant. It cannot be used until you start it.\n\n{{reason}}",
+		Body:    "Your workspace **{{workspace}}** is now dormant. It stays stopped until you wake it.\n\n{{reason}}",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	WorkspaceMarkedForDeletion = Template{
 		ID: uuid.MustParse("51ce2fdf-c9ca-4be1-8d70-628674f9bc42"), former: former(0x05),
 		Name: "Workspace Marked for Deletion", Group: groupWorkspaces, Icon: sdk.InboxIconWorkspace,
 		Title:   `Workspace "{{workspace}}" will be deleted`,
-		Body:    "Your workspace **{{workspace}}** will be deleted.\n\n{{reason}}\n\nStart the workspace to keep it.",
+		Body:    "Your workspace **{{workspace}}** will be deleted.\n\n{{reason}}",
 		Actions: []ActionTemplate{viewWorkspace},
 	}
 	WorkspaceStopsSoon = Template{

@@ -272,7 +272,7 @@ func (f Facts) dormantStop() *Consequence {
 	return &Consequence{
 		Action: sdk.ScheduledStop, At: f.notBefore(*f.Workspace.DormantAt), Transition: sdk.TransitionStop,
 		Reason: sdk.ReasonDormancy,
-		verb:   "Stops", past: "Stopped", Because: "it is dormant",
+		verb:   "Stops", past: "Stopped", Because: "of its dormancy",
 	}
 }
 
@@ -290,6 +290,17 @@ func (f Facts) deletion(in *time.Location) *Consequence {
 		Because: fmt.Sprintf("it became dormant %s and the template deletes dormant workspaces after %s",
 			on(*f.Workspace.DormantAt, in), duration(f.Template.Delete)),
 	}
+}
+
+// AfterDormancy says what follows if the workspace becomes dormant now; "" if it is kept.
+func (f Facts) AfterDormancy(now time.Time) string {
+	f.Workspace.DormantAt = &now
+	c := f.deletion(f.location())
+	if c == nil {
+		return ""
+	}
+	c.in = f.location()
+	return c.Sentence(now)
 }
 
 // DeletingAt returns when a workspace is deleted that is dormant since a time; nil for never.

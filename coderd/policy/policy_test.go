@@ -270,7 +270,7 @@ func TestConsequencesOfDormancy(t *testing.T) {
 			f.Build, f.Workspace.DormantAt, f.Workspace.Schedule = running, ptr(t, "2026-11-20T08:00:00Z"), "30 9 * * *"
 			f.Template.Dormant, f.Template.Delete = time.Hour, 7*24*time.Hour
 		}, want: []consequence{
-			{sdk.ScheduledStop, "2026-11-20T08:00:00Z", sdk.TransitionStop, "Stops now because it is dormant."},
+			{sdk.ScheduledStop, "2026-11-20T08:00:00Z", sdk.TransitionStop, "Stops now because of its dormancy."},
 			{sdk.ScheduledDelete, "2026-11-27T08:00:00Z", sdk.TransitionDelete,
 				"Is deleted on Fri 27 Nov 2026 at 09:00 (Europe/Berlin) because it became dormant on Fri 20 Nov 2026 at 09:00 (Europe/Berlin) and the template deletes dormant workspaces after 7 days. Wake it to keep it."},
 		}},
@@ -278,6 +278,24 @@ func TestConsequencesOfDormancy(t *testing.T) {
 			f.Build, f.Workspace.DormantAt, f.Workspace.Schedule = stopped, ptr(t, "2026-11-20T08:00:00Z"), "30 9 * * *"
 		}},
 	})
+}
+
+// TestAfterDormancy checks what the owner of a workspace is told that becomes dormant.
+func TestAfterDormancy(t *testing.T) {
+	t.Parallel()
+	now := at(t, "2026-11-23T10:00:00Z")
+	f := policy.Facts{Quiet: quiet(t, policy.DefaultQuietHours)}
+	if got := f.AfterDormancy(now); got != "" {
+		t.Errorf("kept: %q", got)
+	}
+	f.Template.Delete = 7 * 24 * time.Hour
+	want := "Is deleted on Mon 30 Nov 2026 at 10:00 UTC because it became dormant on Mon 23 Nov 2026 at 10:00 UTC and the template deletes dormant workspaces after 7 days. Wake it to keep it."
+	if got := f.AfterDormancy(now); got != want {
+		t.Errorf("deleted: %q, want %q", got, want)
+	}
+	if f.Workspace.DormantAt != nil {
+		t.Error("the facts have changed")
+	}
 }
 
 // TestAnnouncements checks when the owner is told, and that the loop looks again exactly then.

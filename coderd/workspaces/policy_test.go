@@ -123,7 +123,8 @@ func TestCancelIsForbidden(t *testing.T) {
 // TestDormancy follows a workspace that is not used: it is announced, stopped and hidden, does not start, is woken, and in the end deleted.
 func TestDormancy(t *testing.T) {
 	t.Parallel()
-	w := coderdtest.New(t)
+	told := &recorder{}
+	w := coderdtest.New(t, func(o *coderd.Options) { o.Announcer = told })
 	template := w.Template("process", process())
 	edit(t, w, template.ID, sdk.TemplatePolicy{TimeTilDormantMillis: ptr(48 * hour), TimeTilDormantDeleteMillis: ptr(24 * hour)})
 	ws, _ := w.Running("ann", "dev", template.ID)
@@ -140,6 +141,10 @@ func TestDormancy(t *testing.T) {
 		t.Fatalf("at its time: dormant %v, deleted %v, %s by %s: %q", got.DormantAt, got.DeletingAt, got.LatestBuild.Transition, got.LatestBuild.Reason, got.LatestBuild.Explanation)
 	}
 	w.Daemon().Next().Finish(coderdtest.Built("s"))
+	if news := told.take(); len(news) != 2 || !news[1].Done || !strings.HasPrefix(news[1].Explanation, "Became dormant on ") ||
+		!strings.Contains(news[1].Explanation, ". Is deleted tomorrow at ") || !strings.HasSuffix(news[1].Explanation, " Wake it to keep it.") {
+		t.Errorf("the owner is told: %+v", news)
+	}
 	for q, want := range map[string]int{"": 0, "dormant:true": 1, "is-dormant:true": 1, "dormant:false": 0, "id:" + ws.ID.String(): 1, "owner:me dormant:true": 1} {
 		if list, err := ann.Workspaces(t.Context(), sdk.WorkspacesQuery{Q: q}); err != nil || list.Count != want {
 			t.Errorf("list %q: %d, %v, want %d", q, list.Count, err, want)

@@ -210,7 +210,7 @@ func (s *Service) decide(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Worksp
 			return fmt.Errorf("record announcement: %w", err)
 		}
 		if n > 0 {
-			if err := s.announce(ctx, q, w, c, false, now); err != nil {
+			if err := s.announce(ctx, q, w, f, c, false, now); err != nil {
 				return err
 			}
 		}
@@ -264,11 +264,12 @@ func (s *Service) carryOut(
 				"next", next.RetryAt)
 		}
 	}
-	return s.announce(ctx, q, w, c, true, now)
+	return s.announce(ctx, q, w, f, c, true, now)
 }
 
 func (s *Service) announce(
-	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, c policy.Consequence, done bool, now time.Time,
+	ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, f policy.Facts, c policy.Consequence, done bool,
+	now time.Time,
 ) error {
 	if s.opts.Announcer == nil {
 		return nil
@@ -279,6 +280,9 @@ func (s *Service) announce(
 	}
 	if done {
 		a.At, a.Explanation = now, c.Past(now)
+	}
+	if next := f.AfterDormancy(now); done && c.Action == sdk.ScheduledDormancy && next != "" {
+		a.Explanation += " " + next
 	}
 	if err := s.opts.Announcer.Announce(ctx, q, a); err != nil {
 		return fmt.Errorf("announce: %w", err)

@@ -116,7 +116,11 @@ func findRunning(ctx context.Context, opts Options) (sdk.Workspace, error) {
 			ws.FullName(), ws.LatestBuild.Status),
 			"coder start %s", shell.Word(ws.FullName()))
 	case !opts.Autostart:
-		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is stopped", ws.FullName()), "coder start %s",
+		state := "stopped"
+		if ws.DormantAt != nil {
+			state = "dormant"
+		}
+		return ws, exit.Try(fault.New(fault.Conflict, "the workspace %s is %s", ws.FullName(), state), "coder start %s",
 			shell.Word(ws.FullName()))
 	}
 	if ws.DormantAt != nil {

@@ -22,7 +22,7 @@ var workspaceColumns = []output.Column[sdk.Workspace]{
 	output.Col("name", func(w sdk.Workspace) string { return w.Name }),
 	output.Col("owner", func(w sdk.Workspace) string { return w.OwnerName }),
 	output.Col("template", func(w sdk.Workspace) string { return w.TemplateName }),
-	output.Col("status", func(w sdk.Workspace) string { return statusWord(w.LatestBuild.Status) }),
+	output.Col("status", func(w sdk.Workspace) string { return statusWord(statusOf(w)) }),
 	output.Col("healthy", func(w sdk.Workspace) string {
 		if w.LatestBuild.Transition != sdk.TransitionStart || w.LatestBuild.Job.Status != sdk.JobSucceeded {
 			return ""
@@ -60,6 +60,22 @@ var workspaceColumns = []output.Column[sdk.Workspace]{
 	output.Col("stops next", func(w sdk.Workspace) string { return strings.TrimSuffix(stopsAt(w), none) }),
 	output.Col("daily cost", func(w sdk.Workspace) string { return strconv.Itoa(int(w.LatestBuild.DailyCost)) }),
 	output.Col("template id", func(w sdk.Workspace) string { return w.TemplateID.String() }),
+}
+
+// statusDormant stands in lists for what a dormant workspace is besides.
+const statusDormant sdk.WorkspaceStatus = "dormant"
+
+// statusOf returns the status of a workspace for people. What still runs of a dormant workspace is stopped at once.
+func statusOf(w sdk.Workspace) sdk.WorkspaceStatus {
+	switch s := w.LatestBuild.Status; s {
+	case sdk.WorkspaceRunning, sdk.WorkspaceStopped, sdk.WorkspaceCanceled:
+		if w.DormantAt != nil {
+			return statusDormant
+		}
+		return s
+	default:
+		return s
+	}
 }
 
 func statusWord(s sdk.WorkspaceStatus) string {

@@ -175,7 +175,7 @@ func stopsAfter(ws sdk.Workspace) string {
 }
 
 func stopsAt(ws sdk.Workspace) string {
-	if ws.LatestBuild.Status != sdk.WorkspaceRunning || ws.LatestBuild.Deadline == nil {
+	if ws.LatestBuild.Status != sdk.WorkspaceRunning || ws.LatestBuild.Deadline == nil || ws.DormantAt != nil {
 		return none
 	}
 	return ws.LatestBuild.Deadline.Local().Format("2006-01-02 15:04")

@@ -58,7 +58,7 @@ func printUnsettled(out io.Writer, b sdk.WorkspaceBuild) {
 
 func printWorkspace(g *global.Flags, ws sdk.Workspace, paths clientPaths) error {
 	out := g.Streams().Out
-	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", ws.FullName(), ws.LatestBuild.Status, ws.LatestBuild.BuildNumber,
+	fmt.Fprintf(out, "%s: %s, build %d of %s, version %s\n", ws.FullName(), statusOf(ws), ws.LatestBuild.BuildNumber,
 		ws.TemplateName, ws.LatestBuild.TemplateVersionName)
 	if ws.Outdated {
 		fmt.Fprintf(out, "A newer version of the template is active: coder update %s\n", shell.Word(ws.Name))
