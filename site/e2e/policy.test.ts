@@ -51,7 +51,14 @@ it("explains when a workspace stops, and wakes a dormant one", async () => {
   await run(place, ["stop", "ruled", "-y"]);
   await api(place, token, "PUT", `workspaces/${(await workspace()).id}/dormant`, { dormant: true });
   await page.getByText(/^Dormant since/).waitFor();
-  await page.getByText("It will be deleted unless you wake it.").waitFor();
+  await page.getByText(/It stays stopped until you wake it\. It will be deleted on .* \(in 60 d\) unless/).waitFor();
+  const heading = page.getByRole("heading", { level: 1 });
+  await heading.getByText("Dormant").waitFor();
+  await page.getByText(/^Stops /).waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "More for ruled" }).click();
+  await page.getByRole("menuitem", { name: "Wake" }).waitFor();
+  expect(await page.getByRole("menuitem", { name: "Restart…" }).isDisabled()).toBe(true);
+  await page.keyboard.press("Escape");
   await axe(page, "a dormant workspace");
   await picture(page, "dormant");
   await page.setViewportSize({ width: 390, height: 844 });
@@ -60,6 +67,7 @@ it("explains when a workspace stops, and wakes a dormant one", async () => {
   await page.goto("/workspaces?q=owner:me");
   await page.getByRole("heading", { name: "Workspaces" }).waitFor();
   await page.getByLabel("Status", { exact: true }).selectOption({ label: "Dormant" });
+  await page.getByText("deleted in 60 d unless you wake it").waitFor();
   await page.getByRole("button", { name: "Wake ruled" }).click();
   await expect.poll(async () => (await workspace()).dormant_at).toBeNull();
 });

@@ -49,7 +49,6 @@ async function perform({ workspace: w, action, quiet, parameters }: Doing): Prom
       await wake(w);
       return undefined;
     case "start":
-      if (w.dormant_at) await wake(w);
       return createBuild(w.id, start);
     case "stop":
       return createBuild(w.id, { ...start, transition: "stop" });

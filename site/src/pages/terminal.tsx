@@ -60,7 +60,7 @@ export default function TerminalPage({
   if (build.transition !== "start")
     return (
       <Empty page title="The workspace is not running" action={back}>
-        Start it to open a terminal.
+        {workspace.data.dormant_at ? "It is dormant. Wake it, and start it" : "Start it"} to open a terminal.
       </Empty>
     );
   if (!found)

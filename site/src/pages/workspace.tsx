@@ -265,7 +265,7 @@ function Overview({ workspace: w }: { workspace: Workspace }) {
         {build.status === "stopped" && agents.length === 0 && (
           <Card>
             <Empty title={w.dormant_at ? "The workspace is dormant" : "The workspace is stopped"}>
-              {w.dormant_at ? "Wake it to connect." : "Start it to connect."} Your files are kept.
+              {w.dormant_at ? "Wake it, and start it to connect." : "Start it to connect."} Your files are kept.
             </Empty>
           </Card>
         )}

@@ -28,7 +28,7 @@ import { inputClass, Select } from "~/components/ui/input";
 import { LinkButton } from "~/components/ui/link-button";
 import { Page } from "~/components/ui/page";
 import { Pending } from "~/components/ui/pending";
-import { agentsOf, reasonOf, WorkspaceBadge } from "~/components/ui/status";
+import { agentsOf, noteOf, WorkspaceBadge } from "~/components/ui/status";
 import { isOwner, mayEditTemplates, useMe } from "~/components/ui/user";
 import {
   ActionDialogs,
@@ -335,7 +335,7 @@ const onWide = "hidden truncate text-[13px] text-muted lg:block";
 
 const Row = memo(function Row({ workspace: w, peer, columns, act, busy, selected, onSelect }: RowProps) {
   const mine = useMe().id === w.owner_id;
-  const reason = reasonOf(w.latest_build);
+  const reason = noteOf(w);
   const has = (column: string) => columns.includes(column);
   return (
     <div

@@ -240,9 +240,10 @@ function actionsOf(w: Workspace, act: ReturnType<typeof useWorkspaceActions>["ac
     ...(agent && w.permissions.connect && w.latest_build.status === "running"
       ? [entry("Terminal of", () => window.open(paths.terminal(w.owner_name, name, agent.name), "_blank", "noopener"))]
       : []),
+    ...(may.build && may.wake ? [does("Wake", "wake")] : []),
     ...(may.build && may.start ? [does("Start", "start")] : []),
     ...(may.build && may.stop ? [does("Stop", "stop")] : []),
-    ...(may.build && may.stop ? [does("Restart", "restart")] : []),
-    ...(may.build && may.idle && w.outdated ? [does("Update", "update")] : []),
+    ...(may.build && may.restart ? [does("Restart", "restart")] : []),
+    ...(may.build && may.update ? [does("Update", "update")] : []),
   ];
 }

@@ -1,4 +1,5 @@
 import type { ProvisionerJob, Workspace, WorkspaceAgent, WorkspaceBuild, WorkspaceStatus } from "~/api/types";
+import { until } from "~/lib/format";
 import { Badge } from "./badge";
 import { cx } from "./cx";
 import type { Tone } from "./tone";
@@ -68,6 +69,12 @@ export function reasonOf(build: WorkspaceBuild): string {
   return buildReasons[build.reason] ?? "";
 }
 
+// noteOf explains the state of a workspace in a list.
+export function noteOf(w: Workspace): string {
+  if (!w.dormant_at || !dormantIs.includes(w.latest_build.status)) return reasonOf(w.latest_build);
+  return w.deleting_at ? `deleted ${until(w.deleting_at)} unless you wake it` : "";
+}
+
 // agentTrouble says why an agent cannot be used. What is wrong is the server's diagnosis.
 export function agentTrouble(agent: WorkspaceAgent): string {
   if (!agent.health.healthy) return agent.health.reason ?? "agent is unhealthy";
@@ -87,10 +94,13 @@ function StatusBadge({ status, className }: { status: WorkspaceStatus; className
   );
 }
 
+// Of a dormant workspace these states say less than that it is dormant: what still runs is stopped at once.
+const dormantIs: WorkspaceStatus[] = ["running", "stopped", "canceled"];
+
 // WorkspaceBadge takes the agents into account: a running workspace may still need attention.
 export function WorkspaceBadge({ workspace }: { workspace: Workspace }) {
   const { status } = workspace.latest_build;
-  if (status === "stopped" && workspace.dormant_at)
+  if (workspace.dormant_at && dormantIs.includes(status))
     return (
       <Badge tone="warn">
         <Dot tone="warn" /> Dormant

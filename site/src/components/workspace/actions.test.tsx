@@ -1,11 +1,13 @@
 // @vitest-environment jsdom
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, fireEvent, render, screen, within } from "@testing-library/react";
+import { cleanup, configure, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import type { User, Workspace } from "~/api/types";
 import { Toasts } from "~/components/ui/toasts";
 import { UserContext } from "~/components/ui/user";
 import { ActionDialogs, ActionMenu, PrimaryAction, useWorkspaceActions } from "./actions";
+
+configure({ asyncUtilTimeout: 30_000 }); // of a busy machine
 
 const workspace = (name: string, status: string) =>
   ({
@@ -70,7 +72,7 @@ it("marks each workspace that the server has not answered for, and no other", as
   fireEvent.click(screen.getByRole("button", { name: "Start one" }));
   await screen.findByRole("button", { name: "Working…" });
   fireEvent.click(screen.getByRole("button", { name: "Start two" }));
-  await vi.waitFor(() => expect(screen.getAllByRole("button", { name: "Working…" })).toHaveLength(2));
+  await waitFor(() => expect(screen.getAllByRole("button", { name: "Working…" })).toHaveLength(2));
   screen.getByRole("button", { name: "Stop three" });
   expect(asked).toEqual(["POST /api/v2/workspaces/one/builds", "POST /api/v2/workspaces/two/builds"]);
   // The server refuses the second: the page says so, and it can be started again. The first still has no answer.
@@ -87,7 +89,7 @@ it("asks before it stops a workspace, in one dialog for all", async () => {
   expect(document.querySelectorAll("dialog")).toHaveLength(1);
   expect(asked).toEqual([]);
   fireEvent.click(within(dialog).getByRole("button", { name: "Stop" }));
-  await vi.waitFor(() => expect(asked).toEqual(["POST /api/v2/workspaces/three/builds"]));
+  await waitFor(() => expect(asked).toEqual(["POST /api/v2/workspaces/three/builds"]));
 });
 
 it.each([
@@ -110,7 +112,7 @@ it.each([
   const typed = within(dialog).queryByLabelText(/to confirm/);
   if (typed) fireEvent.change(typed, { target: { value: "three" } });
   fireEvent.click(within(dialog).getByRole("button", { name: button }));
-  await vi.waitFor(() => expect(asked).toEqual([request]));
+  await waitFor(() => expect(asked).toEqual([request]));
 });
 
 it("wakes a dormant workspace instead of starting it", async () => {
@@ -122,3 +124,20 @@ it("wakes a dormant workspace instead of starting it", async () => {
   expect(asked).toEqual(["PUT /api/v2/workspaces/four/dormant"]);
   list.pop();
 });
+
+it.each(["running", "stopped"])(
+  "offers nothing for a dormant workspace that the server refuses, %s",
+  async (status) => {
+    const dormant = { dormant_at: "2026-11-01T00:00:00Z", outdated: true };
+    show(<Menu workspace={{ ...workspace("four", status), ...dormant }} />);
+    fireEvent.keyDown(screen.getByRole("button", { name: "More for four" }), { key: "Enter" });
+    await screen.findByRole("menuitem", { name: "Wake" });
+    const offered = screen.getAllByRole("menuitem").filter((i) => i.getAttribute("aria-disabled") !== "true");
+    expect(offered.map((i) => i.textContent)).toEqual([
+      "Wake",
+      ...(status === "running" ? ["Stop…"] : []),
+      "Add to favorites",
+      "Delete…",
+    ]);
+  },
+);

@@ -44,11 +44,16 @@ export function useWorkspaceActions() {
 export function can(w: Workspace, busy: boolean) {
   const { status, job } = w.latest_build;
   const idle = !isBusy(status) && !busy;
+  const awake = !w.dormant_at; // the server starts no dormant workspace
+  const stop = idle && (status === "running" || status === "failed" || status === "canceled");
   return {
     build: w.permissions.build,
     idle,
-    start: idle && status !== "running" && status !== "deleted",
-    stop: idle && (status === "running" || status === "failed" || status === "canceled"),
+    wake: idle && !awake,
+    start: idle && awake && status !== "running" && status !== "deleted",
+    stop,
+    restart: stop && awake,
+    update: idle && awake && w.outdated,
     cancel:
       !busy &&
       w.template_allow_user_cancel_workspace_jobs !== false &&
@@ -87,7 +92,7 @@ export function PrimaryAction({ workspace: w, act, busy, small = false }: Action
         <X /> Cancel
       </>,
     );
-  if (may.idle && w.dormant_at)
+  if (may.wake)
     return button(
       "wake",
       "Wake",
@@ -127,19 +132,25 @@ export function ActionMenu({ workspace: w, act, busy }: ActionProps) {
     <MoreMenu of={w.name}>
       {may.build && (
         <>
-          <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>
-            Start
-          </Item>
+          {may.wake ? (
+            <Item icon={<Sunrise />} onSelect={() => act(w, "wake")}>
+              Wake
+            </Item>
+          ) : (
+            <Item icon={<Play />} disabled={!may.start} onSelect={() => act(w, "start")}>
+              Start
+            </Item>
+          )}
           <Item icon={<CircleStop />} disabled={!may.stop} onSelect={() => act(w, "stop")}>
             Stop…
           </Item>
-          <Item icon={<RefreshCw />} disabled={!may.stop} onSelect={() => act(w, "restart")}>
+          <Item icon={<RefreshCw />} disabled={!may.restart} onSelect={() => act(w, "restart")}>
             Restart…
           </Item>
         </>
       )}
       {may.build && w.outdated && (
-        <Item icon={<Rocket />} disabled={!may.idle} onSelect={() => act(w, "update")}>
+        <Item icon={<Rocket />} disabled={!may.update} onSelect={() => act(w, "update")}>
           Update to the active version…
         </Item>
       )}

@@ -1,5 +1,5 @@
 // What can be done to the selected workspaces of a list at once.
-import { CircleStop, Play, Rocket, Trash2 } from "lucide-react";
+import { CircleStop, Play, Rocket, Sunrise, Trash2 } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { type Action, usePerform, usePerforming } from "~/api/actions";
 import type { Workspace } from "~/api/types";
@@ -18,6 +18,14 @@ interface Bulk {
   warning?: string; // asked before it is done
   danger?: boolean;
 }
+
+const wake: Bulk = {
+  action: "wake",
+  label: "Wake",
+  done: "Woke",
+  icon: <Sunrise />,
+  suits: (w, busy) => can(w, busy).build && can(w, busy).wake,
+};
 
 const bulks: Bulk[] = [
   {
@@ -40,7 +48,7 @@ const bulks: Bulk[] = [
     label: "Update",
     done: "Updating",
     icon: <Rocket />,
-    suits: (w, busy) => can(w, busy).build && can(w, busy).idle && w.outdated,
+    suits: (w, busy) => can(w, busy).build && can(w, busy).update,
     warning:
       "Rebuilds the workspaces from the active versions of their templates with the same parameters. " +
       "Those that run are stopped and started again: running programs end.",
@@ -89,7 +97,7 @@ export default function BulkActions({ selected, onDone }: { selected: Workspace[
   const count = asking ? suitable(asking).length : 0;
   return (
     <>
-      {bulks.map((bulk) => {
+      {[...(selected.some((w) => w.dormant_at) ? [wake] : []), ...bulks].map((bulk) => {
         const fit = suitable(bulk).length;
         return (
           <Button

@@ -14,6 +14,8 @@ import { paths } from "~/lib/path";
 // Dormancy tells that a workspace is dormant and what follows. The page's primary action wakes it.
 export function Dormancy({ workspace: w }: { workspace: Workspace }) {
   if (!w.dormant_at) return null;
+  const { status } = w.latest_build;
+  const stopped = status === "stopped" || status === "deleting" || status === "deleted";
   return (
     <Note
       tone="warn"
@@ -23,7 +25,15 @@ export function Dormancy({ workspace: w }: { workspace: Workspace }) {
         </>
       }
     >
-      {w.deleting_at ? "It will be deleted unless you wake it." : "It stays stopped until you wake it."}
+      {stopped
+        ? "It stays stopped until you wake it."
+        : "What still runs of it is stopped, and stays so until you wake it."}
+      {w.deleting_at && (
+        <>
+          {" "}
+          It will be deleted on {shortTime(w.deleting_at)} (<Ago at={w.deleting_at} ahead />) unless you wake it.
+        </>
+      )}
     </Note>
   );
 }
@@ -31,15 +41,18 @@ export function Dormancy({ workspace: w }: { workspace: Workspace }) {
 const announced = (now: number) => (c: ScheduledConsequence) =>
   c.announce_at !== null && Date.parse(c.announce_at) <= now;
 
-// Announced is what comes soon.
+// Announced is what comes soon. When a dormant workspace is stopped and deleted, Dormancy tells.
 export function Announced({ workspace: w }: { workspace: Workspace }) {
   const now = useNow(30_000);
   if (isBusy(w.latest_build.status)) return null;
-  return w.consequences.filter(announced(now)).map((c) => (
-    <Note key={c.action} tone="warn" title={c.explanation}>
-      <Here at={c.at} />
-    </Note>
-  ));
+  const told = (c: ScheduledConsequence) => w.dormant_at && (c.action === "delete" || c.action === "stop");
+  return w.consequences
+    .filter((c) => announced(now)(c) && !told(c))
+    .map((c) => (
+      <Note key={c.action} tone="warn" title={c.explanation}>
+        <Here at={c.at} />
+      </Note>
+    ));
 }
 
 // Consequences lists why the workspace is as it is, and what comes later.

@@ -48,7 +48,7 @@ export default function WorkspaceFiles({ workspace: w }: { workspace: Workspace 
     return (
       <Card>
         <Empty icon={<Folder />} title="The workspace is not running">
-          Start it to see its files. They are kept while it is stopped.
+          {w.dormant_at ? "Wake and start it" : "Start it"} to see its files. They are kept while it is stopped.
         </Empty>
       </Card>
     );

@@ -17,7 +17,8 @@ export default function Replacing({ workspace: w }: { workspace: Workspace }) {
   const stops = transition === "stop";
   // Undefined: it was requested elsewhere.
   const order = initiator === useMe().id && reason === "dashboard" ? orders[w.id] : undefined;
-  const may = w.permissions.build && w.permissions.delete;
+  const asleep = w.dormant_at && !stops;
+  const may = w.permissions.build && w.permissions.delete && !asleep;
   const [asking, ask] = useState(may && order !== undefined);
   const build = useMutation({
     mutationFn: () =>
@@ -53,6 +54,8 @@ export default function Replacing({ workspace: w }: { workspace: Workspace }) {
         <Button small onClick={() => ask(true)}>
           {action}…
         </Button>
+      ) : asleep ? (
+        "Wake the workspace first."
       ) : (
         "The workspace's owner decides."
       )}

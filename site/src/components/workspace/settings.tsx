@@ -66,6 +66,7 @@ function Autostart({ workspace: w }: { workspace: Workspace }) {
         <p className="text-muted">
           {describeSchedule(w.autostart_schedule)}
           {w.next_start_at && `, next ${until(w.next_start_at)}`}.
+          {w.dormant_at && w.autostart_schedule && " It does not start while it is dormant."}
         </p>
         <Checkbox label="Start on a schedule" checked={on} onChange={setOn} />
         {on && (
@@ -143,7 +144,7 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
       }),
   });
   const { deadline, status } = w.latest_build;
-  const limited = status === "running" && deadline && !deadline.startsWith("0001-");
+  const limited = status === "running" && !w.dormant_at && deadline && !deadline.startsWith("0001-");
   return (
     <Card title="Autostop">
       <Form request={change} submit="Save" done="Saved">
@@ -243,11 +244,15 @@ function ParameterCard({ workspace: w, current }: { workspace: Workspace; curren
       <Form
         request={{ ...change, mutate: submit, isPending: change.isPending || waiting }}
         submit={running ? "Save and restart" : "Save and start"}
-        disabled={!form.changed || isBusy(w.latest_build.status)}
+        disabled={!form.changed || isBusy(w.latest_build.status) || w.dormant_at !== null}
       >
         <ParameterForm form={form} existing />
         {w.outdated && <Note tone="accent">These are the parameters of the workspace's current version.</Note>}
-        {form.parameters && !form.changed && <p className="text-muted">Change a value to save it.</p>}
+        {w.dormant_at ? (
+          <p className="text-muted">Wake the workspace to change its parameters.</p>
+        ) : (
+          form.parameters && !form.changed && <p className="text-muted">Change a value to save it.</p>
+        )}
       </Form>
       {asking && (
         <Suspense>

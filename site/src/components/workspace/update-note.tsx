@@ -26,7 +26,8 @@ export function UpdateNote({ workspace: w, act, busy }: ActionProps) {
               {version.message && `: ${version.message}`} · <Ago at={version.created_at} />.{" "}
             </>
           )}
-          {w.template_require_active_version && "The next start uses it."}
+          {w.template_require_active_version && "The next start uses it. "}
+          {w.dormant_at && "Wake the workspace to update it."}
         </span>
         <span className="flex flex-wrap items-center gap-3">
           {version && (
@@ -34,8 +35,8 @@ export function UpdateNote({ workspace: w, act, busy }: ActionProps) {
               See changes
             </Link>
           )}
-          {w.permissions.build && (
-            <Button small disabled={!can(w, busy).idle} onClick={() => act(w, "update")}>
+          {w.permissions.build && !w.dormant_at && (
+            <Button small disabled={!can(w, busy).update} onClick={() => act(w, "update")}>
               Update…
             </Button>
           )}
