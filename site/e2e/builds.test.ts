@@ -1,6 +1,8 @@
 // What changes a workspace beyond starting and stopping it: a new version, more time, a way out of the queue, an end
-// without destroying.
+// without destroying, an end that takes its time.
+import { once } from "node:events";
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { beforeAll, expect, inject, it } from "vitest";
 import { axe, fits, open, picture, withBrowser } from "./browser";
@@ -92,6 +94,65 @@ it("extends a workspace by an hour", async () => {
   await page.getByRole("button", { name: "Extend by 1 hour" }).click();
   await page.getByText(/^Stops in 3 h\./).waitFor();
   expect(Date.parse((await workspace("limited")).latest_build.deadline!) - before).toBe(3_600_000);
+
+  // The page counts down the last minutes.
+  const soon = Date.now() + 5 * 60_000;
+  const { id } = await workspace("limited");
+  await api(place, token, "PUT", `workspaces/${id}/extend`, { deadline: new Date(soon).toISOString() });
+  await page.goto("/@ada/limited");
+  const left = page.getByText(/ left\. Running programs end then\./);
+  await left.waitFor();
+  await axe(page, "a workspace that stops soon");
+  await page.getByRole("button", { name: "Extend by 1 hour" }).click();
+  await left.waitFor({ state: "detached" });
+  expect(Date.parse((await workspace("limited")).latest_build.deadline!) - soon).toBe(3_600_000);
+});
+
+it("counts down the time of stop scripts", async () => {
+  // What connects to the door waits there until the test opens it.
+  const waiting = new Set<Socket>();
+  let opened = false;
+  const door = createServer((s) => {
+    s.on("error", () => {});
+    if (opened) s.end();
+    else waiting.add(s);
+  }).listen(0, "127.0.0.1");
+  await once(door, "listening");
+  const wait = `bash -c 'cat </dev/tcp/127.0.0.1/${(door.address() as AddressInfo).port}'`;
+  const dir = join(place.dir, "gentle");
+  cpSync(join(place.dir, "process"), dir, { recursive: true });
+  writeFileSync(
+    join(dir, "last.tf"),
+    `
+resource "coder_script" "last" {
+  agent_id     = coder_agent.main.id
+  display_name = "Last"
+  run_on_stop  = true
+  script       = "${wait}"
+}
+resource "terraform_data" "held" {
+  count      = data.coder_workspace.me.start_count
+  depends_on = [terraform_data.process]
+  provisioner "local-exec" {
+    when    = destroy
+    command = "${wait}"
+  }
+}
+`,
+  );
+  await run(place, ["templates", "push", "gentle", "-d", dir, "-y"]);
+  await run(place, ["create", "gentle", "-t", "gentle", "-y"]);
+  const { page } = await open(place, token);
+  await page.goto("/@ada/gentle");
+  await page.getByRole("heading", { level: 1 }).getByText("Running").waitFor();
+  await run(place, ["stop", "gentle", "-y", "--no-wait"]);
+  await page.getByText("Stop scripts run: main").waitFor();
+  await page.getByText(/ left at most\./).waitFor();
+  opened = true;
+  for (const s of waiting) s.end();
+  await page.getByRole("heading", { level: 1 }).getByText("Stopped").waitFor({ timeout: 60_000 });
+  expect(await page.getByText("Stop scripts run").count()).toBe(0);
+  door.close();
 });
 
 it("cancels a build that waits", async () => {

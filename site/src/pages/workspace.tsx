@@ -42,6 +42,7 @@ import { Activity } from "~/components/workspace/activity";
 import { Announced, Consequences, Dormancy } from "~/components/workspace/consequences";
 import { Quota } from "~/components/workspace/quota";
 import { WorkspaceSettings } from "~/components/workspace/settings";
+import { Stopping } from "~/components/workspace/stopping";
 import { Timeline } from "~/components/workspace/timeline";
 import { UpdateNote } from "~/components/workspace/update-note";
 import { duration, plural, sentence, since, words } from "~/lib/format";
@@ -197,6 +198,7 @@ function Shown({ workspace: w, build }: { workspace: Workspace; build: number | 
       <Dormancy workspace={w} />
       <Withheld workspace={w} />
       <Announced workspace={w} />
+      <Stopping workspace={w} />
       <UpdateNote {...action} />
       <TabsNav
         label="Workspace"

@@ -10,6 +10,7 @@ import { isBusy } from "~/components/ui/status";
 import { shortTime } from "~/lib/format";
 import { useNow } from "~/lib/hooks";
 import { paths } from "~/lib/path";
+import { StopsSoon } from "./stopping";
 
 // Dormancy tells that a workspace is dormant and what follows. The page's primary action wakes it.
 export function Dormancy({ workspace: w }: { workspace: Workspace }) {
@@ -38,8 +39,12 @@ export function Dormancy({ workspace: w }: { workspace: Workspace }) {
   );
 }
 
+// Stops of the next minutes stand out, whether the template announces them or not.
+const soon = 10 * 60_000; // ms
+
 const announced = (now: number) => (c: ScheduledConsequence) =>
-  c.announce_at !== null && Date.parse(c.announce_at) <= now;
+  (c.announce_at !== null && Date.parse(c.announce_at) <= now) ||
+  (c.action === "stop" && c.at !== null && Date.parse(c.at) <= now + soon);
 
 // Announced is what comes soon. When a dormant workspace is stopped and deleted, Dormancy tells.
 export function Announced({ workspace: w }: { workspace: Workspace }) {
@@ -48,11 +53,15 @@ export function Announced({ workspace: w }: { workspace: Workspace }) {
   const told = (c: ScheduledConsequence) => w.dormant_at && (c.action === "delete" || c.action === "stop");
   return w.consequences
     .filter((c) => announced(now)(c) && !told(c))
-    .map((c) => (
-      <Note key={c.action} tone="warn" title={c.explanation}>
-        <Here at={c.at} />
-      </Note>
-    ));
+    .map((c) =>
+      c.action === "stop" && c.at ? (
+        <StopsSoon key={c.action} workspace={w} stop={c} at={c.at} />
+      ) : (
+        <Note key={c.action} tone="warn" title={c.explanation}>
+          <Here at={c.at} />
+        </Note>
+      ),
+    );
 }
 
 // Consequences lists why the workspace is as it is, and what comes later.

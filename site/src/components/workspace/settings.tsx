@@ -20,6 +20,7 @@ import { paths } from "~/lib/path";
 import { dayNames, describeSchedule, formatSchedule, parseSchedule, zones } from "~/lib/schedule";
 import { ActionDialog } from "./actions";
 import { ParameterForm, useBefore, useParameters, useSubmit } from "./parameters";
+import { useExtend } from "./stopping";
 
 const WorkspaceStates = lazy(() => import("./states"));
 
@@ -134,15 +135,7 @@ function Autostop({ workspace: w }: { workspace: Workspace }) {
         body: { ttl_ms: hours === "" || Number(hours) === 0 ? null : Math.round(Number(hours) * 3_600_000) },
       }),
   });
-  const extend = useMutation({
-    mutationFn: () =>
-      send("PUT workspaces/{workspace}/extend", {
-        workspace: w.id,
-        body: {
-          deadline: new Date(Math.max(Date.now(), Date.parse(w.latest_build.deadline!)) + 3_600_000).toISOString(),
-        },
-      }),
-  });
+  const extend = useExtend(w);
   const { deadline, status } = w.latest_build;
   const limited = status === "running" && !w.dormant_at && deadline && !deadline.startsWith("0001-");
   return (
