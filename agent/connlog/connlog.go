@@ -66,6 +66,8 @@ type entry struct {
 	trips  []time.Duration // to the client, the latest last
 	rev    int             // grows with every change
 	sent   int             // the rev that the server has
+	// measured says that the round trip was measured, also if the client did not answer.
+	measured bool
 }
 
 // RegionAddr is the address of a region proxy's node. The server records what comes from there, so a Log does not.
@@ -250,22 +252,24 @@ func (l *Log) locate(x *entry) {
 	x.way, x.far = way, far
 }
 
-// Run reports visits until ctx ends or a call fails with a temporary error.
+// Run reports visits until ctx ends or a call fails with a temporary error. Reports do not wait for the round trips to
+// clients: those of a new visit are in a report of their own.
 func (l *Log) Run(ctx context.Context, client agentpbconnect.AgentServiceClient, logger *slog.Logger) error {
-	again := time.NewTicker(remeasure)
-	defer again.Stop()
+	ctx, stop := context.WithCancel(ctx)
+	fresh := notify.NewWake() // some visits may not have been measured
+	var measuring sync.WaitGroup
+	measuring.Go(func() { l.measureWhile(ctx, fresh) })
+	defer measuring.Wait()
+	defer stop()
 	for {
 		if err := sleep(ctx, gather); err != nil { // visits that begin and end in the meantime are one report
 			return err
 		}
-		l.measure(ctx, func(x *entry) bool { return len(x.trips) == 0 && x.sent == 0 })
+		fresh.Poke()
 		batch, revs := l.take()
 		if batch == nil {
 			select {
 			case <-l.wake:
-				continue
-			case <-again.C:
-				l.measure(ctx, func(*entry) bool { return true })
 				continue
 			case <-ctx.Done():
 				return ctx.Err()
@@ -289,6 +293,23 @@ func (l *Log) Run(ctx context.Context, client agentpbconnect.AgentServiceClient,
 	}
 }
 
+// measureWhile measures visits once fresh says that there are new ones, and all that are open from time to time, until
+// ctx ends.
+func (l *Log) measureWhile(ctx context.Context, fresh notify.Wake) {
+	again := time.NewTicker(remeasure)
+	defer again.Stop()
+	for {
+		select {
+		case <-fresh:
+			l.measure(ctx, func(x *entry) bool { return !x.measured })
+		case <-again.C:
+			l.measure(ctx, func(*entry) bool { return true })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // measure notes the round trips to the clients of those open visits that which chooses. The lock is held while it is
 // called. A visit whose median changes by more than a quarter is reported again.
 func (l *Log) measure(ctx context.Context, which func(*entry) bool) {
@@ -299,7 +320,7 @@ func (l *Log) measure(ctx context.Context, which func(*entry) bool) {
 	chosen, clients := []*entry{}, map[netip.Addr]bool{}
 	for _, x := range l.all {
 		if x.ended.IsZero() && x.peer.IsValid() && which(x) {
-			chosen, clients[x.peer] = append(chosen, x), true
+			chosen, clients[x.peer], x.measured = append(chosen, x), true, true
 		}
 	}
 	l.mu.Unlock()
@@ -320,6 +341,7 @@ func (l *Log) measure(ctx context.Context, which func(*entry) bool) {
 		x.trips = append(x.trips[max(len(x.trips)+1-maxTrips, 0):], trip)
 		if moved := x.latency() - before; moved.Abs() > before/4 {
 			x.rev++
+			l.wake.Poke()
 		}
 	}
 }

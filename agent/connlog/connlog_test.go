@@ -145,6 +145,65 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
+// TestReportsDoNotWaitForRoundTrips checks that a visit is reported at once, also while a client does not answer, and that a
+// second report has the round trip to one that does.
+func TestReportsDoNotWaitForRoundTrips(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, silent := netip.MustParseAddr("fd7a:115c:a1e0::1"), netip.MustParseAddr("fd7a:115c:a1e0::2")
+		log := connlog.New(func(netip.Addr) (agentpb.Path_Way, string) { return agentpb.Path_WAY_RELAY, "" },
+			func(ctx context.Context, clients map[netip.Addr]bool) map[netip.Addr]time.Duration {
+				if clients[silent] {
+					<-ctx.Done()
+				}
+				if !clients[near] || errors.Is(ctx.Err(), context.Canceled) {
+					return nil
+				}
+				return map[netip.Addr]time.Duration{near: 10 * time.Millisecond}
+			})
+		defer log.Close()
+		s := &server{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- log.Run(ctx, s, slog.New(slog.DiscardHandler)) }()
+		open := func(peer netip.Addr, port uint16) {
+			conn, other := net.Pipe()
+			t.Cleanup(func() { other.Close() })
+			log.Forwarded(conn, peer, port)
+		}
+		synctest.Wait()
+		time.Sleep(time.Minute) // of the bubble's clock
+		s.take()
+		want := func(after time.Duration, ports ...int64) {
+			t.Helper()
+			time.Sleep(after)
+			all := s.take()
+			for _, c := range all {
+				if len(ports) == 0 || c.GetDisconnectedAt() != nil || int64(c.GetPort())+c.GetLatencyUs() != ports[0] {
+					t.Fatalf("got %v, want ports and round trips %d", all, ports)
+				}
+				ports = ports[1:]
+			}
+			if len(ports) > 0 {
+				t.Fatalf("got %v, want also ports and round trips %d", all, ports)
+			}
+		}
+		const gather = time.Second
+		open(silent, 8080)
+		want(gather, 8080)
+		open(near, 8081) // while the first is measured
+		want(gather, 8081)
+		want(gather, 8081+10_000)
+		want(time.Minute)
+		open(silent, 8082) // its measurement does not outlive the connection to the server
+		want(gather, 8082)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
 // TestRegions checks that connections of region proxies, which the server records, are not in the log.
 func TestRegions(t *testing.T) {
 	t.Parallel()
