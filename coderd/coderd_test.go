@@ -74,6 +74,7 @@ var public = map[string]string{
 	"POST /api/v2/workspaceagents/me/startup-problem": "a start script has the agent's token and no session; the body carries it",
 	"POST /api/v2/workspaceagents/me/log-source":      "a program has the agent's token and no session; the handler checks it",
 	"PATCH /api/v2/workspaceagents/me/logs":           "the same",
+	"GET /api/v2/workspaceagents/me/external-auth":    "the same",
 	"GET /api/v2/workspaceagents/me/rpc":              "the same, at each call",
 	"GET /api/v2/debug/ws":                            "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",
 	"GET /api/v2/applications/auth-redirect":          "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",

@@ -1,7 +1,10 @@
 package agents_test
 
 import (
+	"encoding/json"
+	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,11 +21,10 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
-// TestExternalAuth checks that an agent gets the logins of its workspace's owner only, while it is admitted and the owner is
-// active.
-func TestExternalAuth(t *testing.T) {
-	t.Parallel()
-	w, b, id := running(t)
+// withForge gives the service a provider "forge", at which ann has a login.
+func (w *world) withForge() {
+	w.T.Helper()
+	t := w.T.(*testing.T)
 	signer, err := signed.Load(t.Context(), w.DB)
 	if err != nil {
 		t.Fatal(err)
@@ -39,11 +41,19 @@ func TestExternalAuth(t *testing.T) {
 		DB: w.DB, Logger: w.log, Keys: keys, Signer: signer, Providers: providers, AccessURL: &url.URL{Scheme: "http", Host: "server"},
 	})
 	t.Cleanup(w.opts.ExternalAuth.Close)
-	var suspended error
-	w.opts.Accounts = fakeAccounts{&suspended}
 	if err := w.opts.ExternalAuth.Link(t.Context(), w.owner, "forge", &oauth2.Token{AccessToken: "annstoken"}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestExternalAuth checks that an agent gets the logins of its workspace's owner only, while it is admitted and the owner is
+// active.
+func TestExternalAuth(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	w.withForge()
+	var suspended error
+	w.opts.Accounts = fakeAccounts{&suspended}
 	s := serve(t, agents.New(w.opts))
 	byURL := func(text string) *connect.Request[agentpb.ExternalAuthRequest] {
 		return connect.NewRequest(&agentpb.ExternalAuthRequest{Of: &agentpb.ExternalAuthRequest_Url{Url: text}})
@@ -88,5 +98,71 @@ func TestExternalAuth(t *testing.T) {
 	w.revoke(b.Workspace)
 	if _, err := anns.ExternalAuth(t.Context(), byID("forge")); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a revoked agent: %v, want permission denied", err)
+	}
+}
+
+// TestExternalAuthOfPrograms checks that a program with an agent's token gets what the agent gets, and that no other credential
+// gets anything.
+func TestExternalAuthOfPrograms(t *testing.T) {
+	t.Parallel()
+	w, b, id := running(t)
+	w.withForge()
+	var suspended error
+	w.opts.Accounts = fakeAccounts{&suspended}
+	s := agents.New(w.opts)
+	t.Cleanup(s.Stop)
+	u := w.Serve(s)
+	anns := program{t, u, "token-" + id.String()}
+	ask := func(p program, query string) (int, sdk.AgentExternalAuth) {
+		t.Helper()
+		status, text := p.send("GET", "external-auth?"+query, nil)
+		var out sdk.AgentExternalAuth
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		return status, out
+	}
+	want := sdk.AgentExternalAuth{AccessToken: "annstoken", Password: "annstoken", Username: "oauth2", Type: "custom", TokenExtra: map[string]any{}}
+	for _, query := range []string{"id=forge", "match=https%3A%2F%2Fgit.example.com%2Fa%2Fb.git", "id=forge&listen=false"} {
+		if status, got := ask(anns, query); status != http.StatusOK || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %d %+v", query, status, got)
+		}
+	}
+	other := uuid.New()
+	bobs := w.BuildRow(w.WorkspaceRow("bob", "bobs"), sdk.TransitionStart, sdk.JobSucceeded)
+	w.store(bobs, true, resource(other))
+	if status, got := ask(program{t, u, "token-" + other.String()}, "id=forge"); status != http.StatusOK || got.AccessToken != "" || got.URL != "http://server/external-auth/forge" {
+		t.Errorf("bob's agent: %d %+v", status, got)
+	}
+	for query, want := range map[string]int{
+		"": http.StatusBadRequest, "id=forge&match=https://git.example.com": http.StatusBadRequest, "id=" + strings.Repeat("a", 65): http.StatusBadRequest,
+		"match=https://git.example.com/" + strings.Repeat("a", 3000): http.StatusBadRequest, "id=forge&listen=true": http.StatusBadRequest,
+		"id=github": http.StatusNotFound, "match=https://git.example.com.evil.example/a": http.StatusNotFound, "match=http://git.example.com/a": http.StatusNotFound,
+	} {
+		if status, got := ask(anns, query); status != want || got.AccessToken != "" {
+			t.Errorf("%s: %d %+v, want %d", query, status, got, want)
+		}
+	}
+	for _, token := range []string{"", "guess", w.Token("ann"), w.Token("bob"), "token-" + uuid.NewString()} {
+		if status, got := ask(program{t, u, token}, "id=forge"); status != http.StatusUnauthorized || got.AccessToken != "" {
+			t.Errorf("%q: %d %+v", token, status, got)
+		}
+	}
+	suspended = fault.New(fault.Forbidden, "suspended")
+	if status, got := ask(anns, "id=forge"); status != http.StatusForbidden || got.AccessToken != "" {
+		t.Errorf("a suspended owner's: %d %+v", status, got)
+	}
+	suspended = nil
+	for reason, statement := range map[string]string{
+		"consent": "DELETE FROM template_consents WHERE user_id = $1", "data": "UPDATE workspace_agents SET user_data = false WHERE workspace_id IN (SELECT id FROM workspaces WHERE owner_id = $1)",
+	} {
+		w.Exec(statement, w.owner)
+		if status, got := ask(anns, "id=forge"); status != http.StatusForbidden || got.AccessToken != "" {
+			t.Errorf("without %s: %d %+v", reason, status, got)
+		}
+	}
+	w.revoke(b.Workspace)
+	if status, got := ask(anns, "id=forge"); status != http.StatusUnauthorized || got.AccessToken != "" {
+		t.Errorf("after the stop: %d %+v", status, got)
 	}
 }

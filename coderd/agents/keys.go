@@ -16,18 +16,23 @@ import (
 
 // mayHaveCredentials returns an RPC error unless an agent may have the credentials of its workspace's owner.
 func mayHaveCredentials(a dbsqlc.GetAdmittedAgentRow) error {
-	reason := ""
+	if reason := noCredentials(a); reason != "" {
+		return connect.NewError(connect.CodePermissionDenied, errors.New(reason))
+	}
+	return nil
+}
+
+// noCredentials returns why an agent may not have the credentials of its workspace's owner, or "" if it may.
+func noCredentials(a dbsqlc.GetAdmittedAgentRow) string {
 	switch {
 	case !a.UserData:
-		reason = `the template gives this agent no data of the workspace's owner (api_key_scope = "no_user_data")`
+		return `the template gives this agent no data of the workspace's owner (api_key_scope = "no_user_data")`
 	case a.OwnerID == sdk.PrebuildsOwnerID:
-		reason = "the workspace is prebuilt and belongs to no user yet"
+		return "the workspace is prebuilt and belongs to no user yet"
 	case !a.Consented:
-		reason = fmt.Sprintf("%[1]s has not started a workspace of this template themselves, or has revoked that, so it gets no credentials of theirs; %[1]s gives them with: coder restart %[2]s", a.OwnerName, shell.POSIX(a.WorkspaceName))
-	default:
-		return nil
+		return fmt.Sprintf("%[1]s has not started a workspace of this template themselves, or has revoked that, so it gets no credentials of theirs; %[1]s gives them with: coder restart %[2]s", a.OwnerName, shell.POSIX(a.WorkspaceName))
 	}
-	return connect.NewError(connect.CodePermissionDenied, errors.New(reason))
+	return ""
 }
 
 // GitSSHKey returns the git key of the workspace's owner to an agent, unless its template forbids that. The agent holds

@@ -18,6 +18,7 @@ import (
 // Credential signs a user in at a provider.
 type Credential struct {
 	Provider    string
+	Type        string // of the provider
 	DisplayName string
 	PageURL     string // where the user links an account
 	Username    string // used with the token in HTTP basic authentication
@@ -51,8 +52,8 @@ func (s *Service) credential(ctx context.Context, user uuid.UUID, p *Provider) (
 		return Credential{}, err
 	}
 	return Credential{
-		Provider: p.ID, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(), Token: t.Access,
-		Extra: t.Extra,
+		Provider: p.ID, Type: p.Type, DisplayName: p.DisplayName, PageURL: s.PageURL(p.ID), Username: p.username(),
+		Token: t.Access, Extra: t.Extra,
 	}, nil
 }
 

@@ -61,6 +61,21 @@ type ExternalAuthDeviceExchange struct {
 	DeviceCode string `json:"device_code"` // of ExternalAuthDevice
 }
 
+// AgentExternalAuth signs the owner of an agent's workspace in at a service.
+type AgentExternalAuth struct {
+	AccessToken string         `json:"access_token"` // "" without a working link
+	TokenExtra  map[string]any `json:"token_extra"`  // further properties of the token, which the operator has named
+	Type        string         `json:"type"`         // of the provider
+	URL         string         `json:"url"`          // where the owner links an account, if there is no working link
+	Username    string         `json:"username"`     // for HTTP basic authentication
+	Password    string         `json:"password"`     // the token
+}
+
+// AgentExternalAuth returns the login of a provider's id. The client's token is that of an agent, not a session's.
+func (c *Client) AgentExternalAuth(ctx context.Context, provider string) (AgentExternalAuth, error) {
+	return get[AgentExternalAuth](ctx, c, "workspaceagents/me/external-auth?id="+url.QueryEscape(provider))
+}
+
 // ExternalAuthDevice has a service issue a code that the caller enters there, on any device.
 func (c *Client) ExternalAuthDevice(ctx context.Context, provider string) (ExternalAuthDevice, error) {
 	return get[ExternalAuthDevice](ctx, c, "external-auth/"+url.PathEscape(provider)+"/device")

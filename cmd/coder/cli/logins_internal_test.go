@@ -4,8 +4,11 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -100,6 +103,64 @@ func TestLogins(t *testing.T) { // not parallel: the environment
 	}
 	if _, ok := inside.AskpassArgs([]string{"Username for 'https://git.example.com': "}); ok {
 		t.Error("outside of a workspace git's question is answered")
+	}
+}
+
+// TestLoginWithAgentToken: with the token of an agent, scripts ask the server and need neither the agent nor a session. A token
+// of the environment, which may be old, does not replace the agent that is there.
+func TestLoginWithAgentToken(t *testing.T) { // not parallel: the environment
+	srv := newAPI(t, map[string]any{"GET workspaceagents/me/external-auth": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch id, token := r.URL.Query().Get("id"), r.Header.Get(sdk.SessionHeader); {
+		case token != "good":
+			w.WriteHeader(http.StatusUnauthorized)
+			_ = json.NewEncoder(w).Encode(sdk.Response{Message: "This agent token is not valid."})
+		case id == "a/b?c":
+			_ = json.NewEncoder(w).Encode(sdk.AgentExternalAuth{AccessToken: "of-the-server", TokenExtra: map[string]any{"team": "x"}})
+		default:
+			_ = json.NewEncoder(w).Encode(sdk.AgentExternalAuth{URL: "http://server/external-auth/bare"})
+		}
+	})})
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("good\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := loginSocket(t, func(login.Request) login.Answer { return login.Answer{Token: "of-the-agent"} })
+	url := []string{"--agent-url", srv.url}
+	for name, tc := range map[string]struct {
+		env      map[string]string
+		args     []string
+		out, err string
+	}{
+		"flags":                {nil, append(url, "--agent-token", "good"), "of-the-server\n", ""},
+		"a file":               {nil, append(url, "--agent-token-file", file), "of-the-server\n", ""},
+		"a property":           {nil, append(url, "--agent-token", "good", "--extra", "team"), "x\n", ""},
+		"the environment":      {map[string]string{"CODER_AGENT_URL": srv.url, "CODER_AGENT_TOKEN": "good", "CODER_AGENT_AUTH": "token"}, nil, "of-the-server\n", ""},
+		"a file there":         {map[string]string{"CODER_AGENT_URL": srv.url, "CODER_AGENT_TOKEN_FILE": file}, nil, "of-the-server\n", ""},
+		"flag and environment": {map[string]string{"CODER_AGENT_TOKEN": "old"}, append(url, "--agent-token-file", file), "of-the-server\n", ""},
+		"--url":                {nil, []string{"--url", srv.url, "--agent-token", "good"}, "of-the-server\n", ""},
+		"an agent and its old token": {map[string]string{login.SocketEnv: agent, "CODER_AGENT_URL": srv.url, "CODER_AGENT_TOKEN": "old", "CODER_AGENT_TOKEN_FILE": file},
+			nil, "of-the-agent\n", ""},
+		"a flag beside an agent": {map[string]string{login.SocketEnv: agent}, append(url, "--agent-token", "good"), "of-the-server\n", ""},
+		"a stranger's token":     {nil, append(url, "--agent-token", "guess"), "", "not valid"},
+		"an empty token":         {nil, append(url, "--agent-token", " "), "", "is empty"},
+		"no file":                {nil, append(url, "--agent-token-file", file+"x"), "", "cannot be read"},
+		"no URL":                 {nil, []string{"--agent-token", "good"}, "", "URL is missing"},
+		"another proof":          {nil, append(url, "--agent-token", "good", "--auth", "google-instance-identity"), "", "only by its token"},
+		"only a URL":             {map[string]string{"CODER_AGENT_URL": srv.url}, nil, "", "no logins here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, name := range []string{login.SocketEnv, "CODER_AGENT_URL", "CODER_AGENT_TOKEN", "CODER_AGENT_TOKEN_FILE", "CODER_AGENT_AUTH"} {
+				t.Setenv(name, tc.env[name])
+			}
+			r := run(t, "", "", append([]string{"external-auth", "access-token", "a/b?c"}, tc.args...)...)
+			if r.out != tc.out || (tc.err == "") != (r.fault == nil) || r.fault != nil && !strings.Contains(r.fault.Error(), tc.err) {
+				t.Errorf("got %q, %q, %v", r.out, r.err, r.fault)
+			}
+		})
+	}
+	r := run(t, "", "", append([]string{"external-auth", "access-token", "bare", "--agent-token", "good"}, url...)...)
+	if ended, ok := errors.AsType[*exit.Error](r.fault); r.out != "http://server/external-auth/bare\n" || !ok || ended.Code != 1 {
+		t.Errorf("without a link: %q, %v", r.out, r.fault)
 	}
 }
 

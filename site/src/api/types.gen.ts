@@ -943,6 +943,16 @@ export interface ExternalAuthDeviceExchange {
   device_code: string; // of ExternalAuthDevice
 }
 
+// AgentExternalAuth signs the owner of an agent's workspace in at a service.
+export interface AgentExternalAuth {
+  access_token: string; // "" without a working link
+  token_extra: Record<string, unknown>; // further properties of the token, which the operator has named
+  type: string; // of the provider
+  url: string; // where the owner links an account, if there is no working link
+  username: string; // for HTTP basic authentication
+  password: string; // the token
+}
+
 // GroupSource tells who created a group.
 export type GroupSource = "user" | "oidc";
 

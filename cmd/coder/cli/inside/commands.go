@@ -1,5 +1,5 @@
-// Package inside holds the commands that run inside a workspace, one file for each. They talk to its agent, and to no
-// server.
+// Package inside holds the commands that run inside a workspace, one file for each. They talk to its agent. With the
+// agent's token, external-auth talks to the server instead; no other command does.
 package inside
 
 import (

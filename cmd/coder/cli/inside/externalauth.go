@@ -1,14 +1,12 @@
 package inside
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/codermesh/codermesh/v2/agent/login"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
@@ -23,6 +21,7 @@ func externalAuthCmd(g *global.Flags) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	var extra string
+	var opts agentFlags
 	token := &cobra.Command{
 		Use:   "access-token ID",
 		Short: "Print your access token for a service",
@@ -31,20 +30,27 @@ account, the command prints the URL of the page where you can.
 
 With --extra it prints a property of the token instead, which the operator has named: text as it is, anything else as JSON.
 
+In a workspace, the command asks the agent. A program beside the agent, such as another container, asks the server with the agent's
+token and URL, and needs neither the agent nor a session.
+
 Exit codes: 0 printed the token or the property; 1 printed the URL, or failed with an error on standard error.`,
 		Example: `  coder external-auth access-token github
   coder external-auth access-token slack --extra authed_user.id
+  coder external-auth access-token github --agent-url https://coder.example.com --agent-token-file /run/secrets/agent
   if TOKEN=$(coder external-auth access-token github); then curl -H "Authorization: Bearer $TOKEN" https://api.github.com/user; else echo "Open $TOKEN"; fi`,
 		Args: flags.Argument("id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return runAccessToken(cmd.Context(), g, args[0], extra) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runAccessToken(cmd, g, opts, args[0], extra)
+		},
 	}
 	token.Flags().StringVar(&extra, "extra", "", "property of the token to print instead, such as authed_user.id")
+	opts.add(token)
 	cmd.AddCommand(token)
 	return cmd
 }
 
-func runAccessToken(ctx context.Context, g *global.Flags, id, extra string) error {
-	answer, err := askLogin(ctx, login.Request{Provider: id})
+func runAccessToken(cmd *cobra.Command, g *global.Flags, opts agentFlags, id, extra string) error {
+	answer, err := findLogin(cmd, g, opts, id)
 	switch {
 	case err != nil:
 		return err
