@@ -2,6 +2,7 @@ package coderd_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -10,8 +11,42 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
+	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
+
+// TestRefusalsAreNoUse checks that what was refused counts in no insight, and is no way that a user has connected by.
+func TestRefusalsAreNoUse(t *testing.T) {
+	t.Parallel()
+	s := coderdtest.New(t)
+	ws, agent := s.RunningRow("ann", "dev")
+	since, until := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC)
+	var template uuid.UUID
+	if err := s.DB.Pool.QueryRow(t.Context(), "SELECT template_id FROM workspaces WHERE id = $1", ws).Scan(&template); err != nil {
+		t.Fatal(err)
+	}
+	counts := func() (n int) {
+		t.Helper()
+		days, err := s.DB.CountActiveUsers(t.Context(), dbsqlc.CountActiveUsersParams{Since: since, Until: until, StepSeconds: 86400})
+		activity, err2 := s.DB.ListUserActivity(t.Context(), dbsqlc.ListUserActivityParams{Since: since, Until: until, TemplateIds: []uuid.UUID{template}})
+		apps, err3 := s.DB.ListAppUsage(t.Context(), dbsqlc.ListAppUsageParams{Since: since, Until: until, TemplateIds: []uuid.UUID{template}})
+		latency, err4 := s.DB.ListUserLatency(t.Context(), dbsqlc.ListUserLatencyParams{Since: since, Until: until, TemplateIds: []uuid.UUID{template}})
+		types, err5 := s.DB.ListConnectionTypes(t.Context(), s.User("bob"))
+		if err := errors.Join(err, err2, err3, err4, err5); err != nil {
+			t.Fatal(err)
+		}
+		return len(days) + len(activity) + len(apps) + len(latency) + len(types)
+	}
+	s.Exec(`INSERT INTO connection_logs (id, connect_time, disconnect_time, organization_id, workspace_owner_id, workspace_id, workspace_name, agent_id, agent_name, type, user_id, latency_us, refused)
+		VALUES ($1, $2, $2, $3, $4, $5, 'dev', $6, 'main', 'ssh', $7, 5, 2)`, uuid.New(), since.Add(time.Hour), s.Org, s.User("ann"), ws, agent, s.User("bob"))
+	if n := counts(); n != 0 {
+		t.Errorf("a refusal counts %d times", n)
+	}
+	s.Exec("UPDATE connection_logs SET refused = 0")
+	if n := counts(); n != 5 {
+		t.Errorf("a connection counts %d times, want 5", n)
+	}
+}
 
 // TestInsights checks what the reports say about connections that overlap, cross midnight, are open or lie outside the period, and that
 // only those who administer a template read them.

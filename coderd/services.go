@@ -136,6 +136,7 @@ func (s *Server) newMesh(ctx context.Context, g *ground) (err error) {
 		Logger: opts.Logger, ID: g.id, Accounts: s.Users, Keys: meshKeys{s.Keys}, Signer: g.signer,
 		Organization: g.organization, ProvisionerPSK: opts.ProvisionerPSK, STUNAddress: opts.STUNAddress,
 		STUNServers: opts.STUNServers, RelayOnly: opts.RelayOnly, LocalURL: local,
+		Refused: s.refusedByMesh,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/coderd/agents"
+	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
@@ -44,6 +45,13 @@ func (a reachableAgents) MayConnect(ctx context.Context, actor rbac.Actor, agent
 			"This deployment lets users reach workspaces in the browser only. Open the workspace in the dashboard.")
 	}
 	return err
+}
+
+// refusedByMesh records what a user's own program was refused. The mesh does not know what it is for.
+func (s *Server) refusedByMesh(user, agent uuid.UUID, name string, from netip.Addr, reason error) {
+	_ = s.Connections.Refused(audit.Connection{ // it returns the reason
+		Type: audit.SSH, Mesh: true, User: user, Agent: agent, Name: name, Addr: from,
+	}, reason)
 }
 
 // meshAgents are the agents as the mesh knows them.

@@ -37,6 +37,9 @@ func (s *Server) subscribe(x *session, id uuid.UUID, implied bool) error {
 		err := errFull
 		if !full {
 			err = s.maySee(x.ctx, x.principal, target)
+			if err != nil && !implied && s.opts.Refused != nil {
+				s.opts.Refused(x.principal, id, err)
+			}
 		}
 
 		s.mu.Lock()

@@ -88,6 +88,9 @@ type Options struct {
 	// Resolve returns the participant named in a client's hello. It grants nothing: the server asks the Authorizer as
 	// for every subscription. Its context ends after AuthorizeTimeout. If nil, names are ignored.
 	Resolve func(ctx context.Context, from Principal, name string) (uuid.UUID, error)
+	// Refused is called when the Authorizer has refused what a client asked for, before the client learns of it, and
+	// not when it refuses later what it allowed. It must not block. It may be nil.
+	Refused func(from Principal, id uuid.UUID, reason *fault.Error)
 	// Passes are those of the deployment. If nil, agents keep clients that this server does not know for the grace of
 	// the welcome.
 	Passes Passes

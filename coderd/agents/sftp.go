@@ -57,7 +57,7 @@ type fileWork struct {
 func (s *Service) withFiles(r *http.Request, work fileWork) error {
 	a, err := s.find(r, rbac.Connect)
 	if err != nil {
-		return err
+		return s.refused(r, audit.SSH, "files "+work.what, err)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -69,7 +69,7 @@ func (s *Service) withFiles(r *http.Request, work fileWork) error {
 	}
 	defer done()
 	if err := s.MayConnect(ctx, httpapi.ActorFrom(ctx), a.ID); err != nil {
-		return err
+		return s.refused(r, audit.SSH, "files "+work.what, err)
 	}
 	raw, err := s.opts.Mesh.DialAgent(ctx, a.ID, meshport.Session)
 	if err != nil {

@@ -29,7 +29,7 @@ type openTerminal struct {
 func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	a, err := s.find(r, rbac.Connect)
 	if err != nil {
-		return err
+		return s.refused(r, audit.Terminal, "", err)
 	}
 	req, err := ptyweb.ParseRequest(r.URL.Query())
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer s.track(&openTerminal{agent: a.ID, end: cancel})()
 	if err := s.MayConnect(ctx, httpapi.ActorFrom(ctx), a.ID); err != nil {
-		return err
+		return s.refused(r, audit.Terminal, "", err)
 	}
 	conn, err := s.opts.Mesh.DialAgent(ctx, a.ID, meshport.Terminal)
 	if err != nil {
@@ -69,6 +69,18 @@ func (s *Service) terminal(w http.ResponseWriter, r *http.Request) error {
 	})
 	session.End(cmp.Or(reason, "closed by the client"), 0)
 	return err
+}
+
+// refused records that the user of a request may not connect to the agent in its path, and returns the reason.
+func (s *Service) refused(r *http.Request, kind audit.ConnectionType, target string, reason error) error {
+	id, err := httpapi.PathUUID(r, "workspaceagent")
+	if err != nil {
+		return reason
+	}
+	return s.opts.Connections.Refused(audit.Connection{
+		Type: kind, Agent: id, User: httpapi.ActorFrom(r.Context()).UserID, Target: target,
+		Addr: httpapi.ClientAddr(r.Context()), UserAgent: r.UserAgent(),
+	}, reason)
 }
 
 // reachable returns the agent in the path if the actor may open connections to it and its workspace runs.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/appproxy"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/internal/clientaddr"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
@@ -38,6 +39,7 @@ func (s *Service) authorize(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if who := (visitor{actor: actor}); !to.ok || !who.may(to.target) {
+		s.refused(who, to, clientaddr.Of(r), r.UserAgent(), "")
 		s.proxy.NotFound(w, r)
 		return nil
 	}

@@ -129,6 +129,9 @@ func (s *Service) Decide(r *http.Request, q appproxy.Question) (appproxy.Answer,
 	if err != nil {
 		return appproxy.Answer{}, err
 	}
+	if !v.may {
+		s.refused(v.who, v.found, clientaddr.Of(r), r.UserAgent(), "")
+	}
 	return v.answer(), nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/appproxy"
 	"github.com/codermesh/codermesh/v2/coderd/audit"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 const (
@@ -57,6 +58,18 @@ func sessionOf(who visitor, a target, addr netip.Addr, userAgent, region string)
 		key.what, key.target = audit.PortForwarding, port
 	}
 	return key
+}
+
+// refused records that a signed-in visitor may not open an app. Others are sent to the sign-in page.
+func (s *Service) refused(who visitor, to found, addr netip.Addr, userAgent, region string) {
+	if !to.ok {
+		return
+	}
+	key := sessionOf(who, to.target, addr, userAgent, region)
+	_ = s.opts.Connections.Refused(audit.Connection{ // it returns the reason
+		Type: key.what, Agent: key.agent, User: key.user, Target: key.target, Addr: key.addr,
+		UserAgent: key.userAgent, Region: key.region,
+	}, fault.New(fault.NotFound, "no access"))
 }
 
 // request begins a request of a session. done ends it.

@@ -61,6 +61,9 @@ func (s *Service) visitRegion(w http.ResponseWriter, r *http.Request) error {
 	} else if v, err = s.judge(ctx, at, req.Question, nil); err != nil {
 		return err
 	}
+	if !v.may && req.Visit == "" {
+		s.refused(v.who, v.found, req.Addr, req.UserAgent, proxy.Name)
+	}
 	resp := region.VisitResponse{Answer: v.answer()}
 	if v.may && v.target.Running && v.target.Unusable == "" {
 		if err := s.grant(r, proxy, req, v, &resp); err != nil {

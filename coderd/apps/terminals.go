@@ -43,7 +43,10 @@ func (s *Service) terminalToken(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	actor := httpapi.ActorFrom(ctx)
 	if err := s.opts.Agents.MayConnect(ctx, actor, req.AgentID); err != nil {
-		return err
+		return s.opts.Connections.Refused(audit.Connection{
+			Type: audit.Terminal, Agent: req.AgentID, User: actor.UserID, Addr: httpapi.ClientAddr(ctx),
+			UserAgent: r.UserAgent(),
+		}, err)
 	}
 	sites, err := s.opts.Regions.Sites(ctx)
 	if err != nil {
@@ -124,7 +127,10 @@ func (s *Service) visitTerminal(
 		return errNoTerminal()
 	}
 	if err := s.opts.Agents.MayConnect(ctx, who.actor, asked.Agent); err != nil {
-		return err
+		if req.Visit != "" {
+			return err // it ends
+		}
+		return s.opts.Connections.Refused(v.connection(proxy, req), err)
 	}
 	return s.grantTerminal(w, r, proxy, req, v)
 }

@@ -59,10 +59,12 @@ func parseConnections(
 	switch status := terms["status"]; status {
 	case "":
 	case "ongoing", "completed":
-		p.Ongoing = new(status == "ongoing")
+		p.Ongoing, p.Refused = new(status == "ongoing"), new(false)
+	case "refused":
+		p.Refused = new(true)
 	default:
 		return p, false, fault.New(fault.Invalid, "The search is invalid.").
-			WithField("q", "status: must be ongoing or completed")
+			WithField("q", "status: must be ongoing, completed or refused")
 	}
 	if p.OwnerIds, err = userTerms(ctx, db, actor, terms, "workspace_owner", "workspace_owner_email"); err != nil {
 		return p, false, err
@@ -99,7 +101,7 @@ func (s *Service) listConnections(w http.ResponseWriter, r *http.Request) error 
 	count, err := s.db.CountConnectionLogs(r.Context(), dbsqlc.CountConnectionLogsParams{
 		OrganizationIds: p.OrganizationIds, OwnerIds: p.OwnerIds, UserIds: p.UserIds, Type: p.Type,
 		WorkspaceID: p.WorkspaceID, ConnectionID: p.ConnectionID,
-		Since: p.Since, Until: p.Until, Ongoing: p.Ongoing, Bound: countCap,
+		Since: p.Since, Until: p.Until, Ongoing: p.Ongoing, Refused: p.Refused, Bound: countCap,
 	})
 	if err != nil {
 		return fmt.Errorf("count connection log: %w", err)
@@ -143,7 +145,7 @@ func connectionJSON(row dbsqlc.ListConnectionLogsRow) sdk.ConnectionLog {
 		WorkspaceOwnerUsername: deref(row.OwnerName), WorkspaceID: l.WorkspaceID, WorkspaceName: l.WorkspaceName,
 		AgentName: l.AgentName, IP: l.Ip, Type: l.Type,
 		Username: deref(row.Username), SlugOrPort: l.SlugOrPort, Path: l.Path, Region: l.Region, BytesIn: l.BytesIn,
-		BytesOut: l.BytesOut,
+		BytesOut: l.BytesOut, Refused: int(l.Refused),
 	}
 	if row.OrganizationName != nil {
 		out.Organization = &sdk.MinimalOrganization{
@@ -161,7 +163,7 @@ func connectionJSON(row dbsqlc.ListConnectionLogsRow) sdk.ConnectionLog {
 	out.SSHInfo = &sdk.ConnectionLogSSHInfo{
 		ConnectionID: l.ID, DisconnectTime: l.DisconnectTime, DisconnectReason: l.DisconnectReason,
 	}
-	if l.StatusCode != nil {
+	if l.StatusCode != nil && l.Refused == 0 {
 		out.SSHInfo.ExitCode = &status
 	}
 	return out

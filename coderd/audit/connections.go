@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -60,16 +61,25 @@ type Connections struct {
 	db   *database.DB
 	log  *slog.Logger
 	wake notify.Wake
+	now  func() time.Time
 
 	mu      sync.Mutex                      // guards the fields below
 	waiting []dbsqlc.ReportConnectionParams // oldest first
 	open    map[uuid.UUID]struct{}
 	dropped int
+	// refusals are what users tried in vain lately, targets how many things each did, and unlisted how many times more
+	// than is stored.
+	refusals map[attempt]*refusal
+	targets  map[whose]int
+	unlisted map[whose]int
 }
 
 // NewConnections returns a recorder. Nothing is stored until Run.
 func NewConnections(db *database.DB, log *slog.Logger) *Connections {
-	return &Connections{db: db, log: log, wake: notify.NewWake(), open: map[uuid.UUID]struct{}{}}
+	return &Connections{
+		db: db, log: log, wake: notify.NewWake(), now: time.Now, open: map[uuid.UUID]struct{}{},
+		refusals: map[attempt]*refusal{}, targets: map[whose]int{}, unlisted: map[whose]int{},
+	}
 }
 
 // Connection describes who reaches what.
@@ -81,6 +91,9 @@ type Connection struct {
 	Addr      netip.Addr
 	UserAgent string
 	Region    string // the region proxy that it goes through; "" for this server
+	// Name says [owner/]workspace[.agent] in place of Agent, and Mesh that no server carries it. Both are for Refused.
+	Name string
+	Mesh bool
 }
 
 // Open is a connection that is being recorded.
@@ -203,12 +216,15 @@ func (c *Connections) Run(ctx context.Context) {
 			if err := c.See(ctx); err != nil && ctx.Err() == nil {
 				c.log.Warn("cannot confirm connections, trying again", "err", err)
 			}
+			if err := c.storeRefusals(ctx, false); err != nil && ctx.Err() == nil {
+				c.log.Warn("cannot store refused connections, trying again", "err", err)
+			}
 			continue
 		case <-c.wake:
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 			defer cancel()
-			if err := c.store(last); err != nil {
+			if err := errors.Join(c.store(last), c.storeRefusals(last, true)); err != nil {
 				c.log.Warn("cannot store connections", "err", err)
 			}
 			return
@@ -227,7 +243,7 @@ func (c *Connections) Run(ctx context.Context) {
 	}
 }
 
-// store stores everything that waits, batch by batch.
+// store stores everything that waits, batch by batch, and new refusals.
 func (c *Connections) store(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -239,7 +255,7 @@ func (c *Connections) store(ctx context.Context) error {
 			c.log.Error("connections are missing in the log: too many at once", "rows", dropped)
 		}
 		if len(batch) == 0 {
-			return nil
+			return c.storeRefusals(ctx, false)
 		}
 		ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 		err := c.db.InTx(ctx, func(q *dbsqlc.Queries) error {

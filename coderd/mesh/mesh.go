@@ -73,6 +73,9 @@ type Options struct {
 	STUNServers []string
 	// RelayOnly keeps all participants from direct paths.
 	RelayOnly bool
+	// Refused is called when a user's program was refused an agent that it asked for by id, or by name if that is set.
+	// It must not block. Nil: it is not recorded.
+	Refused func(user, agent uuid.UUID, name string, from netip.Addr, reason error)
 	// LocalURL is the URL at which this process's own nodes reach the server, over plain HTTP.
 	LocalURL *url.URL
 }
@@ -201,7 +204,14 @@ func New(opts Options) (*Service, error) {
 		ID:         opts.ID,
 		Authorizer: coordinator.AuthorizerFunc(s.maySee),
 		Resolve: func(ctx context.Context, from coordinator.Principal, name string) (uuid.UUID, error) {
-			return s.agents.ByName(ctx, from.Subject, name)
+			id, err := s.agents.ByName(ctx, from.Subject, name)
+			if err != nil {
+				s.refused(from, uuid.Nil, name, err)
+			}
+			return id, err
+		},
+		Refused: func(from coordinator.Principal, id uuid.UUID, reason *fault.Error) {
+			s.refused(from, id, "", reason)
 		},
 		Passes: passes{opts.Signer},
 		StillAdmitted: func(ctx context.Context, p coordinator.Principal) error {
@@ -425,6 +435,13 @@ func (s *Service) maySee(ctx context.Context, from coordinator.Principal, to coo
 		return s.agents.MayConnect(ctx, actor, to.ID)
 	}
 	return rbac.NotFound(rbac.Agent)
+}
+
+// refused records that a user's program was refused an agent.
+func (s *Service) refused(from coordinator.Principal, id uuid.UUID, name string, reason error) {
+	if s.opts.Refused != nil && from.Kind == protocol.KindClient {
+		s.opts.Refused(from.Subject, id, name, from.Addr, reason)
+	}
 }
 
 // RevokeAgents removes agents from the mesh, for example when their workspace was stopped or deleted.

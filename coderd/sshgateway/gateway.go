@@ -186,10 +186,14 @@ func (g *Gateway) ask(
 func (v visitor) Open(ctx context.Context, from gateway.Source, name string, port uint16) (gateway.Session, error) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	tried := audit.Connection{
+		Type: audit.SSH, User: v.UserID, Addr: from.Addr, UserAgent: from.UserAgent, Name: name,
+	}
 	agent, err := v.gateway.opts.Agents.ByName(asking, v.UserID, name)
 	if err != nil {
-		return nil, err
+		return nil, v.gateway.opts.Connections.Refused(tried, err)
 	}
+	tried.Agent = agent
 	s := &session{visitor: v, agent: agent, port: port, from: from}
 	s.life, s.end = context.WithCancelCause(ctx) // which ends with the client
 	// Track before admitting: either a revocation finds the session, or the check finds the revocation.
@@ -197,7 +201,7 @@ func (v visitor) Open(ctx context.Context, from gateway.Source, name string, por
 	context.AfterFunc(s.life, func() { v.gateway.forget(s) })
 	if err := s.admit(ctx); err != nil {
 		s.end(nil)
-		return nil, err
+		return nil, v.gateway.opts.Connections.Refused(tried, err)
 	}
 	return s, nil
 }

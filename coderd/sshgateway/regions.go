@@ -161,7 +161,9 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 		}
 		agent, err := g.opts.Agents.ByName(ctx, holder.UserID, asked.Name)
 		if err != nil {
-			return err
+			tried := regionVisit{User: holder.UserID}.connection(proxy, req)
+			tried.Name = asked.Name
+			return g.opts.Connections.Refused(tried, err)
 		}
 		v = regionVisit{
 			ID: uuid.New(), Proxy: proxy.ID, Node: req.Node, Key: holder.KeyID, User: holder.UserID, Agent: agent,
@@ -169,7 +171,10 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if err := g.opts.Agents.MayConnect(ctx, actor, v.Agent); err != nil {
-		return err
+		if req.Visit != "" {
+			return err // it ends
+		}
+		return g.opts.Connections.Refused(v.connection(proxy, req), err)
 	}
 	resp, err := g.grant(ctx, proxy, v)
 	if err != nil {

@@ -158,7 +158,9 @@ func (g *Gateway) may(ctx context.Context, d gateway.Device, agent uuid.UUID) er
 		return nil
 	}
 	if err := g.admit(ctx, d.User, agent); err != nil {
-		return err
+		tried := connection(agent, d.User, d.Name, 0, d.Endpoint.Addr(), "")
+		tried.Target = "" // not known here
+		return g.opts.Connections.Refused(tried, err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

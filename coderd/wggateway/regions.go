@@ -191,7 +191,10 @@ func (g *Gateway) openAtRegion(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if err := g.admit(ctx, d.User, v.Agent); err != nil {
-		return err
+		if req.Visit != "" {
+			return err // it ends
+		}
+		return g.opts.Connections.Refused(v.connection(proxy, req), err)
 	}
 	resp, err := g.grant(ctx, proxy, v)
 	if err != nil {

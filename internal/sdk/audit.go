@@ -111,6 +111,9 @@ type ConnectionLog struct {
 	Region   string `json:"region,omitempty"` // the region proxy that it went through; absent for a server
 	BytesIn  int64  `json:"bytes_in"`         // into the workspace
 	BytesOut int64  `json:"bytes_out"`
+	// Refused is how often the user tried this within a minute, in vain: DisconnectReason says why. It is absent for
+	// connections.
+	Refused int `json:"refused,omitempty"`
 	// WebInfo is set for apps and ports that a server proxies, SSHInfo for everything else.
 	WebInfo *ConnectionLogWebInfo `json:"web_info,omitempty"`
 	SSHInfo *ConnectionLogSSHInfo `json:"ssh_info,omitempty"`

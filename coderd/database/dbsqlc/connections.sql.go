@@ -24,7 +24,8 @@ SELECT count(*) FROM (
 		AND ($7::timestamptz IS NULL OR l.connect_time >= $7)
 		AND ($8::timestamptz IS NULL OR l.connect_time < $8)
 		AND ($9::boolean IS NULL OR (l.disconnect_time IS NULL) = $9)
-	LIMIT $10::int
+		AND ($10::boolean IS NULL OR (l.refused > 0) = $10)
+	LIMIT $11::int
 ) matching
 `
 
@@ -38,6 +39,7 @@ type CountConnectionLogsParams struct {
 	Since           *time.Time
 	Until           *time.Time
 	Ongoing         *bool
+	Refused         *bool
 	Bound           int32
 }
 
@@ -53,6 +55,7 @@ func (q *Queries) CountConnectionLogs(ctx context.Context, arg CountConnectionLo
 		arg.Since,
 		arg.Until,
 		arg.Ongoing,
+		arg.Refused,
 		arg.Bound,
 	)
 	var count int64
@@ -127,10 +130,11 @@ WITH page AS (
 		AND ($7::timestamptz IS NULL OR l.connect_time >= $7)
 		AND ($8::timestamptz IS NULL OR l.connect_time < $8)
 		AND ($9::boolean IS NULL OR (l.disconnect_time IS NULL) = $9)
-		AND ($10::timestamptz IS NULL OR (l.connect_time, l.id) < ($10::timestamptz, $11::uuid))
-	ORDER BY l.connect_time DESC, l.id DESC LIMIT $13::int OFFSET $12::int
+		AND ($10::boolean IS NULL OR (l.refused > 0) = $10)
+		AND ($11::timestamptz IS NULL OR (l.connect_time, l.id) < ($11::timestamptz, $12::uuid))
+	ORDER BY l.connect_time DESC, l.id DESC LIMIT $14::int OFFSET $13::int
 )
-SELECT entry.id, entry.connect_time, entry.disconnect_time, entry.disconnect_reason, entry.status_code, entry.organization_id, entry.workspace_owner_id, entry.workspace_id, entry.workspace_name, entry.agent_id, entry.agent_name, entry.type, entry.slug_or_port, entry.user_id, entry.ip, entry.user_agent, entry.path, entry.bytes_in, entry.bytes_out, entry.seen_at, entry.region, entry.latency_us, o.name AS organization_name, o.display_name AS organization_display_name, owner.username AS owner_name, u.username, u.name AS user_name
+SELECT entry.id, entry.connect_time, entry.disconnect_time, entry.disconnect_reason, entry.status_code, entry.organization_id, entry.workspace_owner_id, entry.workspace_id, entry.workspace_name, entry.agent_id, entry.agent_name, entry.type, entry.slug_or_port, entry.user_id, entry.ip, entry.user_agent, entry.path, entry.bytes_in, entry.bytes_out, entry.seen_at, entry.region, entry.latency_us, entry.refused, o.name AS organization_name, o.display_name AS organization_display_name, owner.username AS owner_name, u.username, u.name AS user_name
 FROM page
 JOIN connection_logs entry ON entry.id = page.id
 LEFT JOIN organizations o ON o.id = entry.organization_id
@@ -149,6 +153,7 @@ type ListConnectionLogsParams struct {
 	Since           *time.Time
 	Until           *time.Time
 	Ongoing         *bool
+	Refused         *bool
 	Before          *time.Time
 	BeforeID        *uuid.UUID
 	PageOffset      int32
@@ -176,6 +181,7 @@ func (q *Queries) ListConnectionLogs(ctx context.Context, arg ListConnectionLogs
 		arg.Since,
 		arg.Until,
 		arg.Ongoing,
+		arg.Refused,
 		arg.Before,
 		arg.BeforeID,
 		arg.PageOffset,
@@ -211,6 +217,7 @@ func (q *Queries) ListConnectionLogs(ctx context.Context, arg ListConnectionLogs
 			&i.ConnectionLog.SeenAt,
 			&i.ConnectionLog.Region,
 			&i.ConnectionLog.LatencyUs,
+			&i.ConnectionLog.Refused,
 			&i.OrganizationName,
 			&i.OrganizationDisplayName,
 			&i.OwnerName,
@@ -229,7 +236,7 @@ func (q *Queries) ListConnectionLogs(ctx context.Context, arg ListConnectionLogs
 
 const listConnectionTypes = `-- name: ListConnectionTypes :many
 SELECT t.type::text AS type FROM unnest(ARRAY['ssh', 'vscode', 'jetbrains', 'reconnecting_pty', 'workspace_app', 'port_forwarding']) AS t (type)
-WHERE EXISTS (SELECT 1 FROM connection_logs l WHERE l.user_id = $1::uuid AND l.type = t.type)
+WHERE EXISTS (SELECT 1 FROM connection_logs l WHERE l.user_id = $1::uuid AND l.type = t.type AND l.refused = 0)
 `
 
 // The types of the connections that a user has opened, as far back as the log reaches.
@@ -306,6 +313,69 @@ func (q *Queries) ReportConnection(ctx context.Context, arg ReportConnectionPara
 		arg.Region,
 		arg.LatencyUs,
 		arg.AgentID,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const reportRefusal = `-- name: ReportRefusal :execrows
+INSERT INTO connection_logs (id, connect_time, disconnect_time, disconnect_reason, status_code, organization_id, workspace_owner_id, workspace_id,
+	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, region, refused)
+SELECT encode(substring(sha256(convert_to(concat_ws('/', 'refused', $1::uuid, w.id, $2::text, $3::bigint), 'UTF8')) FROM 1 FOR 16), 'hex')::uuid,
+	$4::timestamptz, $4::timestamptz, $5::text, $6::int, w.organization_id, w.owner_id, w.id,
+	w.name, a.id, a.name, $2::text, $7::text, $1::uuid, $8::text, $9::text, $10::text,
+	$11::text, $12::int
+FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
+WHERE w.deleted_at IS NULL AND a.id = COALESCE($13::uuid, (
+	SELECT t.id FROM workspace_agents t JOIN workspaces named ON named.id = t.workspace_id JOIN users u ON u.id = named.owner_id
+	WHERE ($14::text = '' AND u.id = $1::uuid OR lower(u.username) = lower($14::text))
+		AND lower(named.name) = lower($15::text) AND named.deleted_at IS NULL
+		AND ($16::text = '' OR t.name = $16::text)
+	ORDER BY t.parent_id IS NOT NULL, t.name, t.id LIMIT 1))
+ON CONFLICT (id) DO UPDATE SET refused = connection_logs.refused + excluded.refused
+`
+
+type ReportRefusalParams struct {
+	UserID        uuid.UUID
+	Type          string
+	Minute        int64
+	At            time.Time
+	Reason        string
+	StatusCode    int32
+	SlugOrPort    string
+	Ip            string
+	UserAgent     string
+	Path          string
+	Region        string
+	Tries         int32
+	AgentID       *uuid.UUID
+	OwnerName     string
+	WorkspaceName string
+	AgentName     string
+}
+
+// Counts what a user tried in vain: a user, a workspace, a type and a minute have one row, whichever server counts. The agent is that of an id, or without
+// one, of a name; no owner's name means the user. There is no row for what does not exist.
+func (q *Queries) ReportRefusal(ctx context.Context, arg ReportRefusalParams) (int64, error) {
+	result, err := q.db.Exec(ctx, reportRefusal,
+		arg.UserID,
+		arg.Type,
+		arg.Minute,
+		arg.At,
+		arg.Reason,
+		arg.StatusCode,
+		arg.SlugOrPort,
+		arg.Ip,
+		arg.UserAgent,
+		arg.Path,
+		arg.Region,
+		arg.Tries,
+		arg.AgentID,
+		arg.OwnerName,
+		arg.WorkspaceName,
+		arg.AgentName,
 	)
 	if err != nil {
 		return 0, err

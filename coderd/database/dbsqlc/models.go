@@ -85,6 +85,7 @@ type ConnectionLog struct {
 	SeenAt           time.Time
 	Region           string
 	LatencyUs        *int64
+	Refused          int32
 }
 
 type CreationKey struct {

@@ -13,6 +13,24 @@ ON CONFLICT (id) DO UPDATE SET disconnect_time = excluded.disconnect_time, disco
 	latency_us = coalesce(excluded.latency_us, connection_logs.latency_us)
 WHERE connection_logs.agent_id = excluded.agent_id AND connection_logs.disconnect_time IS NULL;
 
+-- name: ReportRefusal :execrows
+-- Counts what a user tried in vain: a user, a workspace, a type and a minute have one row, whichever server counts. The agent is that of an id, or without
+-- one, of a name; no owner's name means the user. There is no row for what does not exist.
+INSERT INTO connection_logs (id, connect_time, disconnect_time, disconnect_reason, status_code, organization_id, workspace_owner_id, workspace_id,
+	workspace_name, agent_id, agent_name, type, slug_or_port, user_id, ip, user_agent, path, region, refused)
+SELECT encode(substring(sha256(convert_to(concat_ws('/', 'refused', sqlc.arg(user_id)::uuid, w.id, sqlc.arg(type)::text, sqlc.arg(minute)::bigint), 'UTF8')) FROM 1 FOR 16), 'hex')::uuid,
+	sqlc.arg(at)::timestamptz, sqlc.arg(at)::timestamptz, sqlc.arg(reason)::text, sqlc.arg(status_code)::int, w.organization_id, w.owner_id, w.id,
+	w.name, a.id, a.name, sqlc.arg(type)::text, sqlc.arg(slug_or_port)::text, sqlc.arg(user_id)::uuid, sqlc.arg(ip)::text, sqlc.arg(user_agent)::text, sqlc.arg(path)::text,
+	sqlc.arg(region)::text, sqlc.arg(tries)::int
+FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id
+WHERE w.deleted_at IS NULL AND a.id = COALESCE(sqlc.narg(agent_id)::uuid, (
+	SELECT t.id FROM workspace_agents t JOIN workspaces named ON named.id = t.workspace_id JOIN users u ON u.id = named.owner_id
+	WHERE (sqlc.arg(owner_name)::text = '' AND u.id = sqlc.arg(user_id)::uuid OR lower(u.username) = lower(sqlc.arg(owner_name)::text))
+		AND lower(named.name) = lower(sqlc.arg(workspace_name)::text) AND named.deleted_at IS NULL
+		AND (sqlc.arg(agent_name)::text = '' OR t.name = sqlc.arg(agent_name)::text)
+	ORDER BY t.parent_id IS NOT NULL, t.name, t.id LIMIT 1))
+ON CONFLICT (id) DO UPDATE SET refused = connection_logs.refused + excluded.refused;
+
 -- name: ListConnectionLogs :many
 -- One page, newest first. Filters that are null do not filter. before and before_id continue after a row: exports page by them.
 WITH page AS (
@@ -26,6 +44,7 @@ WITH page AS (
 		AND (sqlc.narg(since)::timestamptz IS NULL OR l.connect_time >= sqlc.narg(since))
 		AND (sqlc.narg(until)::timestamptz IS NULL OR l.connect_time < sqlc.narg(until))
 		AND (sqlc.narg(ongoing)::boolean IS NULL OR (l.disconnect_time IS NULL) = sqlc.narg(ongoing))
+		AND (sqlc.narg(refused)::boolean IS NULL OR (l.refused > 0) = sqlc.narg(refused))
 		AND (sqlc.narg(before)::timestamptz IS NULL OR (l.connect_time, l.id) < (sqlc.narg(before)::timestamptz, sqlc.narg(before_id)::uuid))
 	ORDER BY l.connect_time DESC, l.id DESC LIMIT sqlc.arg(page_limit)::int OFFSET sqlc.arg(page_offset)::int
 )
@@ -50,13 +69,14 @@ SELECT count(*) FROM (
 		AND (sqlc.narg(since)::timestamptz IS NULL OR l.connect_time >= sqlc.narg(since))
 		AND (sqlc.narg(until)::timestamptz IS NULL OR l.connect_time < sqlc.narg(until))
 		AND (sqlc.narg(ongoing)::boolean IS NULL OR (l.disconnect_time IS NULL) = sqlc.narg(ongoing))
+		AND (sqlc.narg(refused)::boolean IS NULL OR (l.refused > 0) = sqlc.narg(refused))
 	LIMIT sqlc.arg(bound)::int
 ) matching;
 
 -- name: ListConnectionTypes :many
 -- The types of the connections that a user has opened, as far back as the log reaches.
 SELECT t.type::text AS type FROM unnest(ARRAY['ssh', 'vscode', 'jetbrains', 'reconnecting_pty', 'workspace_app', 'port_forwarding']) AS t (type)
-WHERE EXISTS (SELECT 1 FROM connection_logs l WHERE l.user_id = sqlc.arg(user_id)::uuid AND l.type = t.type);
+WHERE EXISTS (SELECT 1 FROM connection_logs l WHERE l.user_id = sqlc.arg(user_id)::uuid AND l.type = t.type AND l.refused = 0);
 
 -- name: EndConnections :execrows
 -- Ends what an agent had open, except the named connections: it was restarted and cannot report their end any more.

@@ -6,7 +6,7 @@ WITH used AS (
 		floor(extract(epoch FROM GREATEST(l.connect_time, sqlc.arg(since)::timestamptz) - sqlc.arg(since)::timestamptz) / sqlc.arg(step_seconds)::int)::int AS first,
 		floor(extract(epoch FROM LEAST(COALESCE(l.disconnect_time, now()), sqlc.arg(until)::timestamptz - interval '1 microsecond') - sqlc.arg(since)::timestamptz) / sqlc.arg(step_seconds)::int)::int AS last
 	FROM connection_logs l JOIN workspaces w ON w.id = l.workspace_id
-	WHERE l.user_id IS NOT NULL AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
+	WHERE l.user_id IS NOT NULL AND l.refused = 0 AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
 		AND (sqlc.narg(template_ids)::uuid[] IS NULL OR w.template_id = ANY (sqlc.narg(template_ids)::uuid[]))
 )
 SELECT i.step::int AS step, count(DISTINCT used.user_id) AS users FROM used, generate_series(used.first, used.last) AS i (step) GROUP BY i.step ORDER BY i.step;
@@ -17,7 +17,7 @@ SELECT i.step::int AS step, count(DISTINCT used.user_id) AS users FROM used, gen
 WITH used AS (
 	SELECT l.user_id, w.template_id, GREATEST(l.connect_time, sqlc.arg(since)::timestamptz) AS began, LEAST(COALESCE(l.disconnect_time, now()), sqlc.arg(until)::timestamptz) AS ended
 	FROM connection_logs l JOIN workspaces w ON w.id = l.workspace_id
-	WHERE l.user_id IS NOT NULL AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
+	WHERE l.user_id IS NOT NULL AND l.refused = 0 AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
 		AND w.template_id = ANY (sqlc.arg(template_ids)::uuid[])
 ), counted AS (
 	SELECT user_id, template_id, began, ended,
@@ -37,7 +37,7 @@ WITH used AS (
 	SELECT l.user_id, w.template_id, l.type, CASE WHEN l.type = 'workspace_app' THEN l.slug_or_port ELSE '' END AS slug,
 		GREATEST(l.connect_time, sqlc.arg(since)::timestamptz) AS began, LEAST(COALESCE(l.disconnect_time, now()), sqlc.arg(until)::timestamptz) AS ended
 	FROM connection_logs l JOIN workspaces w ON w.id = l.workspace_id
-	WHERE l.user_id IS NOT NULL AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
+	WHERE l.user_id IS NOT NULL AND l.refused = 0 AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
 		AND w.template_id = ANY (sqlc.arg(template_ids)::uuid[])
 ), counted AS (
 	SELECT type, slug, template_id, began, ended,
@@ -56,7 +56,7 @@ ORDER BY seconds DESC, c.type, c.slug;
 SELECT u.id AS user_id, u.username, array_agg(DISTINCT w.template_id)::uuid[] AS template_ids,
 	(percentile_cont(0.5) WITHIN GROUP (ORDER BY l.latency_us))::float8 AS p50, (percentile_cont(0.95) WITHIN GROUP (ORDER BY l.latency_us))::float8 AS p95
 FROM connection_logs l JOIN workspaces w ON w.id = l.workspace_id JOIN users u ON u.id = l.user_id
-WHERE l.latency_us IS NOT NULL AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
+WHERE l.latency_us IS NOT NULL AND l.refused = 0 AND l.connect_time < sqlc.arg(until)::timestamptz AND (l.disconnect_time >= sqlc.arg(since)::timestamptz OR l.disconnect_time IS NULL)
 	AND w.template_id = ANY (sqlc.arg(template_ids)::uuid[])
 GROUP BY u.id, u.username
 ORDER BY lower(u.username), u.id;

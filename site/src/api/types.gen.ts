@@ -348,6 +348,7 @@ export interface ConnectionLog {
   region?: string; // the region proxy that it went through; absent for a server
   bytes_in: number; // into the workspace
   bytes_out: number;
+  refused?: number;
   web_info?: ConnectionLogWebInfo | null;
   ssh_info?: ConnectionLogSSHInfo | null;
 }

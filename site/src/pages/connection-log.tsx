@@ -57,7 +57,7 @@ export default function ConnectionLog() {
           {
             name: "Traffic",
             className: "whitespace-nowrap",
-            cell: (r) => (r.disconnect_time ? `${bytes(r.bytes_in)} in, ${bytes(r.bytes_out)} out` : ""),
+            cell: (r) => (r.disconnect_time && !r.refused ? `${bytes(r.bytes_in)} in, ${bytes(r.bytes_out)} out` : ""),
           },
           { name: "Duration", cell: (r) => <Lasted row={r} /> },
           { name: "When", className: "whitespace-nowrap", cell: (r) => <Ago at={r.connect_time} /> },
@@ -68,6 +68,12 @@ export default function ConnectionLog() {
 }
 
 function Lasted({ row }: { row: Connection }) {
+  if (row.refused)
+    return (
+      <span title={row.disconnect_reason}>
+        <Badge tone="bad">{row.refused > 1 ? `refused ${row.refused} times` : "refused"}</Badge>
+      </span>
+    );
   if (!row.disconnect_time) return <Badge tone="ok">open</Badge>;
   const lasted = Date.parse(row.disconnect_time) - Date.parse(row.connect_time);
   return <span title={row.disconnect_reason}>{duration(lasted)}</span>;

@@ -143,7 +143,12 @@ var connectionColumns = []output.Column[sdk.ConnectionLog]{
 	output.Col("address", func(l sdk.ConnectionLog) string { return l.IP }),
 	output.Col("path", func(l sdk.ConnectionLog) string { return l.Path }),
 	output.Col("duration", func(l sdk.ConnectionLog) string {
-		if l.DisconnectTime == nil {
+		switch {
+		case l.Refused == 1:
+			return "refused"
+		case l.Refused > 1:
+			return fmt.Sprintf("refused %d times", l.Refused)
+		case l.DisconnectTime == nil:
 			return "open"
 		}
 		return l.DisconnectTime.Sub(l.ConnectTime).Round(time.Second).String()
@@ -158,10 +163,11 @@ func connectionsCmd(g *global.Flags) *cobra.Command {
 	out := output.List[sdk.ConnectionLog]{Columns: connectionColumns, Initial: []string{"time", "user", "workspace", "type", "target", "address", "path", "duration"}}
 	var query sdk.LogQuery
 	cmd := &cobra.Command{
-		Use:     "connections",
-		Short:   "List connections, newest first",
-		Example: `  coder audit connections --search "workspace_owner:ada type:ssh status:ongoing"`,
-		Args:    cobra.NoArgs,
+		Use:   "connections",
+		Short: "List connections, newest first",
+		Example: `  coder audit connections --search "workspace_owner:ada type:ssh status:ongoing"
+  coder audit connections --search status:refused --column time,user,workspace,type,address,end`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := g.Client(cmd.Context())
 			if err != nil {
@@ -178,7 +184,7 @@ func connectionsCmd(g *global.Flags) *cobra.Command {
 			return nil
 		},
 	}
-	logFlags(cmd, &query, "workspace_id, workspace_owner, workspace_owner_email, type, username, user_email, connected_after, connected_before, connection_id, organization, status (ongoing or completed)")
+	logFlags(cmd, &query, "workspace_id, workspace_owner, workspace_owner_email, type, username, user_email, connected_after, connected_before, connection_id, organization, status (ongoing, completed or refused)")
 	out.Flags(cmd)
 	return cmd
 }
