@@ -53,6 +53,9 @@ var settings = map[string]func(*Provider, string) error{
 	"REGEX":      func(p *Provider, v string) (err error) { p.Match, err = compileMatch(v); return err },
 	"NO_REFRESH": func(p *Provider, v string) (err error) { p.NoRefresh, err = strconv.ParseBool(v); return err },
 
+	"APP_INSTALL_URL":       func(p *Provider, v string) error { p.InstallURL = v; return nil },
+	"APP_INSTALLATIONS_URL": func(p *Provider, v string) error { p.InstallationsURL = v; return nil },
+
 	"DEVICE_FLOW":     func(p *Provider, v string) (err error) { p.Device, err = strconv.ParseBool(v); return err },
 	"DEVICE_CODE_URL": func(p *Provider, v string) error { p.DeviceURL = v; return nil },
 }
@@ -141,7 +144,11 @@ func (p *Provider) complete(name string) error {
 	if err := p.fillURLs(name); err != nil {
 		return err
 	}
-	for _, check := range []struct{ setting, value string }{{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL}, {"REVOKE_URL", p.RevokeURL}, {"DEVICE_CODE_URL", p.DeviceURL}} {
+	for _, check := range []struct{ setting, value string }{
+		{"AUTH_URL", p.AuthURL}, {"TOKEN_URL", p.TokenURL}, {"VALIDATE_URL", p.ValidateURL},
+		{"REVOKE_URL", p.RevokeURL}, {"DEVICE_CODE_URL", p.DeviceURL},
+		{"APP_INSTALL_URL", p.InstallURL}, {"APP_INSTALLATIONS_URL", p.InstallationsURL},
+	} {
 		if check.value == "" && (check.setting != "AUTH_URL" || p.Device) && check.setting != "TOKEN_URL" {
 			continue
 		}
@@ -202,7 +209,7 @@ func (p *Provider) fillURLs(name string) error {
 		}
 		return nil
 	}
-	base, validate, revoke := kind.origin, kind.validate, kind.revoke
+	base, validate, revoke, installations := kind.origin, kind.validate, kind.revoke, kind.installations
 	if p.AuthURL == "" && kind.origin == "" {
 		return fault.New(fault.Invalid, "%sAUTH_URL is missing", name).
 			WithDetail("It is the address of your %s, such as https://git.example.com.", kind.name)
@@ -222,6 +229,9 @@ func (p *Provider) fillURLs(name string) error {
 				base = below
 			}
 			validate = base + kind.validateElsewhere
+			if installations = ""; kind.installationsElsewhere != "" {
+				installations = base + kind.installationsElsewhere
+			}
 			if revoke = ""; kind.revokeElsewhere != "" {
 				revoke = base + kind.revokeElsewhere
 			}
@@ -245,6 +255,9 @@ func (p *Provider) fillURLs(name string) error {
 	}
 	if p.ValidateURL == "" && (base == kind.origin || kind.validateElsewhere != "") {
 		p.ValidateURL = validate
+	}
+	if p.InstallationsURL == "" {
+		p.InstallationsURL = installations
 	}
 	if p.RevokeURL == "" && (p.ClientSecret != "" || !kind.ownAPI) { // GitHub's API needs the secret
 		p.RevokeURL = strings.Replace(revoke, "CLIENT_ID", url.PathEscape(p.ClientID), 1)

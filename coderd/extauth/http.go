@@ -77,6 +77,8 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if t.Failure != "" {
 		out.ValidateError = t.Failure
 	}
+	out.AppInstallURL = p.InstallURL
+	out.Installations, out.AppInstallable = s.installations(r.Context(), p, t.Access)
 	return httpapi.Write(w, http.StatusOK, out)
 }
 

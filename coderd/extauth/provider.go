@@ -29,6 +29,9 @@ type Provider struct {
 	NoRefresh    bool
 	Device       bool   // users enter a code at the service (RFC 8628) instead of being redirected
 	DeviceURL    string // issues the codes; "" without Device
+	InstallURL   string // the page where users install the provider's app, such as a GitHub App; "" for none
+	// InstallationsURL is asked with the token where the app is installed, in GitHub's form; "" for none.
+	InstallationsURL string
 	// Renew, for a provider in Options.SignIn, requests new tokens with a refresh token, within the context's deadline.
 	Renew func(ctx context.Context, refresh string) (*oauth2.Token, error)
 }
@@ -44,11 +47,14 @@ type kind struct {
 	validateElsewhere string // path on a self-hosted server
 	revoke            string // as validate; CLIENT_ID stands for the client's
 	revokeElsewhere   string // as validateElsewhere
+	installations     string // as validate
 	scopes            []string
 	username          string // used with the token in HTTP basic authentication
 	style             oauth2.AuthStyle
-	publicOnly        bool // cannot be self-hosted
-	ownAPI            bool // revokes by GitHub's API, not by RFC 7009
+	// installationsElsewhere is as validateElsewhere.
+	installationsElsewhere string
+	publicOnly             bool // cannot be self-hosted
+	ownAPI                 bool // revokes by GitHub's API, not by RFC 7009
 }
 
 // Sources: each provider's own documentation of OAuth applications and of cloning over HTTPS with a token.
@@ -59,6 +65,7 @@ var kinds = map[string]kind{
 		username: "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,
 		revoke:          "https://api.github.com/applications/CLIENT_ID/token",
 		revokeElsewhere: "/api/v3/applications/CLIENT_ID/token",
+		installations:   "https://api.github.com/user/installations", installationsElsewhere: "/api/v3/user/installations",
 	},
 	"gitlab": {
 		name: "GitLab", origin: "https://gitlab.com", auth: "/oauth/authorize", token: "/oauth/token", device: "/oauth/authorize_device",
@@ -81,8 +88,9 @@ var kinds = map[string]kind{
 	"github-enterprise": {
 		name: "GitHub Enterprise", auth: "/login/oauth/authorize", token: "/login/oauth/access_token", device: "/login/device/code",
 		validateElsewhere: "/api/v3/user", revokeElsewhere: "/api/v3/applications/CLIENT_ID/token",
-		scopes:   []string{"repo", "workflow"},
-		username: "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,
+		installationsElsewhere: "/api/v3/user/installations",
+		scopes:                 []string{"repo", "workflow"},
+		username:               "x-access-token", style: oauth2.AuthStyleInParams, ownAPI: true,
 	},
 	"gitea": {
 		name: "Gitea", origin: "https://gitea.com", auth: "/login/oauth/authorize", token: "/login/oauth/access_token",

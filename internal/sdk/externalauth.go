@@ -17,6 +17,27 @@ type ExternalAuth struct {
 	ValidateError string `json:"validate_error"`
 	// SupportsRevocation reports that the provider revokes the token when the user unlinks.
 	SupportsRevocation bool `json:"supports_revocation"`
+	// AppInstallable says that the provider tells where its app, such as a GitHub App, is installed: Installations.
+	// They are of the user and their organizations, at most 100. Tokens of OAuth applications have none.
+	AppInstallable bool                              `json:"app_installable"`
+	Installations  List[ExternalAuthAppInstallation] `json:"installations"`
+	AppInstallURL  string                            `json:"app_install_url"` // where users install it; "" if the operator names no page
+}
+
+// ExternalAuthAppInstallation is an account at a service that has installed the provider's app.
+type ExternalAuthAppInstallation struct {
+	ID           int64            `json:"id"`
+	Account      ExternalAuthUser `json:"account"`
+	ConfigureURL string           `json:"configure_url"` // where the repositories are chosen that it may use
+}
+
+// ExternalAuthUser is an account at a service, of a user or an organization.
+type ExternalAuthUser struct {
+	ID         int64  `json:"id"`
+	Login      string `json:"login"`
+	AvatarURL  string `json:"avatar_url"`
+	ProfileURL string `json:"profile_url"`
+	Name       string `json:"name"`
 }
 
 // ExternalAuths lists the configured providers and the user's links.

@@ -26,7 +26,7 @@ const (
 )
 
 // Provider is the provider's server. Its pages are /authorize, /token, /device (RFC 8628), /revoke (RFC 7009), /user,
-// and /api/v3/applications/CLIENT/token, which revokes as GitHub's API does.
+// /api/v3/user/installations, and /api/v3/applications/CLIENT/token, which revokes as GitHub's API does.
 type Provider struct {
 	*httptest.Server
 
@@ -41,6 +41,7 @@ type Provider struct {
 	given     []string
 	hold      chan struct{}
 	devices   map[string]string // by device code: "" once the user has entered the code, or the error until then
+	installed string            // the answer about installations; "": the client is no GitHub App
 	device    string            // the answer to requests for codes, instead of the provider's own
 }
 
@@ -56,6 +57,7 @@ func New(t testing.TB) *Provider {
 	mux.HandleFunc("POST /token", p.token)
 	mux.HandleFunc("POST /device", p.issueDevice)
 	mux.HandleFunc("GET /user", p.user)
+	mux.HandleFunc("GET /api/v3/user/installations", p.installations)
 	mux.HandleFunc("POST /revoke", p.revoke)
 	mux.HandleFunc("DELETE /api/v3/applications/"+ClientID+"/token", p.revokeApp)
 	p.Server = httptest.NewServer(mux)
@@ -84,6 +86,25 @@ func (p *Provider) Devices(word string) {
 
 // AnswerDevices makes the provider answer requests for codes with a text.
 func (p *Provider) AnswerDevices(text string) { p.set(func() { p.device = text }) }
+
+// Install makes the provider a GitHub App, whose installations are the JSON text.
+func (p *Provider) Install(text string) { p.set(func() { p.installed = text }) }
+
+func (p *Provider) installations(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case p.away:
+		http.Error(w, "secret of the service's trace", http.StatusBadGateway)
+	case !p.access[token]:
+		http.Error(w, `{"message":"Bad credentials"}`, http.StatusUnauthorized)
+	case p.installed == "" || r.URL.Query().Get("per_page") != "100":
+		http.Error(w, `{"message":"You must authenticate with an access token authorized to a GitHub App"}`, http.StatusForbidden)
+	default:
+		_, _ = w.Write([]byte(p.installed))
+	}
+}
 
 // DeviceCodes returns the device codes that were issued and not used yet.
 func (p *Provider) DeviceCodes() (codes []string) {

@@ -902,6 +902,25 @@ export interface ExternalAuth {
   display_icon: string;
   validate_error: string;
   supports_revocation: boolean;
+  app_installable: boolean;
+  installations: ExternalAuthAppInstallation[];
+  app_install_url: string; // where users install it; "" if the operator names no page
+}
+
+// ExternalAuthAppInstallation is an account at a service that has installed the provider's app.
+export interface ExternalAuthAppInstallation {
+  id: number;
+  account: ExternalAuthUser;
+  configure_url: string; // where the repositories are chosen that it may use
+}
+
+// ExternalAuthUser is an account at a service, of a user or an organization.
+export interface ExternalAuthUser {
+  id: number;
+  login: string;
+  avatar_url: string;
+  profile_url: string;
+  name: string;
 }
 
 // ExternalAuths lists the configured providers and the user's links.

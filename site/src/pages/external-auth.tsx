@@ -4,6 +4,7 @@ import { useCallback, useState } from "react";
 import { useSearch } from "wouter";
 import { ApiError, get, send } from "~/api/client";
 import { gone, queries } from "~/api/queries";
+import type { ExternalAuthAppInstallation } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Button, buttonClass } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
@@ -69,6 +70,38 @@ function LinkByCode({ id, name, onLinked }: { id: string; name: string; onLinked
   );
 }
 
+// Installations lists the accounts whose repositories the provider's app may use.
+function Installations({ name, of, at }: { name: string; of: ExternalAuthAppInstallation[]; at: string }) {
+  return (
+    <Card title="Installations">
+      <div className="flex flex-col items-start gap-3">
+        {of.length === 0 ? (
+          <p>The app is not installed yet: your workspaces have no access to your repositories at {name}.</p>
+        ) : (
+          <ul className="flex flex-col gap-1">
+            {of.map((i) => (
+              <li key={i.id}>
+                {i.configure_url ? (
+                  <a className="underline" href={i.configure_url} target="_blank" rel="noreferrer">
+                    {i.account.login}
+                  </a>
+                ) : (
+                  i.account.login
+                )}
+              </li>
+            ))}
+          </ul>
+        )}
+        {at && (
+          <a className={buttonClass()} href={at} target="_blank" rel="noreferrer">
+            {of.length === 0 ? "Install the app" : "Install for another account"}
+          </a>
+        )}
+      </div>
+    </Card>
+  );
+}
+
 // The page where users link and unlink an account at another service.
 export default function ExternalAuthPage({ id }: { id: string }) {
   const failed = reasons[new URLSearchParams(useSearch()).get("failed") ?? ""];
@@ -128,6 +161,9 @@ export default function ExternalAuthPage({ id }: { id: string }) {
           )}
         </div>
       </Card>
+      {authenticated && link.data.app_installable && (
+        <Installations name={name} of={link.data.installations} at={link.data.app_install_url} />
+      )}
       {ending && (
         <Confirm
           title={`Unlink ${name}?`}
