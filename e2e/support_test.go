@@ -52,10 +52,12 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	}
 
 	d.coder("organizations", "create", "research", "-y")
-	files, listed := d.bundle(t, "admin", "dev")
+	d.coder("ssh", "dev", "--", "echo token=planted-log-token and the rest > leak.txt")
+	files, listed := d.bundle(t, "admin", "dev", "main", "--pprof", "--template", "planted", "--workspace-file", "leak.txt")
 	for _, name := range []string{
 		"doctor.json", "environment.json", "network.json", "program.json", "server/build.json", "server/health.json", "server/mesh.json", "server/organizations.json",
 		"server/servers.json", "organization/default/failed-jobs.json", "organization/default/provisioners.json", "organization/research/provisioners.json", "workspace/agent-main-log.json", "workspace/build-log.json", "workspace/build-timings.json", "workspace/workspace.json",
+		"workspace/files/1-leak.txt", "template/version.json", "server/workspaces.json", "server/pprof/heap.pb.gz", "server/pprof/profile.pb.gz",
 	} {
 		if files[name] == "" || !strings.Contains(listed, name) {
 			t.Errorf("the owner's bundle lacks %s, or does not list it:\n%s", name, listed)
@@ -64,8 +66,11 @@ func TestSupportBundleHasNoSecrets(t *testing.T) {
 	if log := files["workspace/agent-main-log.json"]; !strings.Contains(log, "end of the script") {
 		t.Errorf("the agent's log is not complete:\n%s", log)
 	}
-	other, _ := d.bundle(t, "bob")
-	if other["server/health.error.txt"] == "" || other["organization/default/failed-jobs.error.txt"] == "" && strings.Contains(other["organization/default/failed-jobs.json"], w.ID) ||
+	if leak := files["workspace/files/1-leak.txt"]; !strings.Contains(leak, "and the rest") {
+		t.Errorf("the workspace's file is %q", leak)
+	}
+	other, _ := d.bundle(t, "bob", "--pprof")
+	if other["server/pprof/heap.pb.gz"] != "" || other["server/health.error.txt"] == "" || other["organization/default/failed-jobs.error.txt"] == "" && strings.Contains(other["organization/default/failed-jobs.json"], w.ID) ||
 		other["organization/research/provisioners.json"] != "" {
 		t.Errorf("a member's bundle has what the member may not see: %v", other)
 	}

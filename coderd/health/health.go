@@ -137,6 +137,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("PATCH /api/v2/debug/health/settings", rbac.Needs(rbac.Update, rbac.Deployment), s.patchSettings,
 		audit.On(audit.Write, audit.HealthSettings))
 	mux.Handle("GET /api/v2/replicas", rbac.Needs(rbac.Read, rbac.Deployment), s.replicas, httpapi.DuringOutage())
+	mux.Handle("GET /api/v2/debug/pprof/{profile}", rbac.Needs(rbac.Update, rbac.Deployment), s.profile,
+		httpapi.DuringOutage())
 	uncounted := httpapi.Uncounted("servers ask each other")
 	mux.Handle("GET "+selfPath, rbac.Public, s.answer, uncounted) // requires a token from a server of this deployment
 	mux.Handle("GET "+echoPath, rbac.Public, s.echo, uncounted)   // requires a token from a server of this deployment

@@ -190,7 +190,7 @@ var law = map[string]rule{
 	},
 	"cmd/coder/cli/laptop": {imports: []string{"meshclient", "tailnet"}},
 	"cmd/coder/cli/diagnose": {
-		imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/global", "cmd/coder/cli/output", "cmd/coder/cli/target", "meshclient", "tailnet"},
+		imports: []string{"cmd/coder/cli/exit", "cmd/coder/cli/global", "cmd/coder/cli/organization", "cmd/coder/cli/output", "cmd/coder/cli/target", "meshclient", "tailnet"},
 	},
 	"cmd/coder/cli/connect": {
 		imports: []string{

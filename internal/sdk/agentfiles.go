@@ -1,7 +1,12 @@
 package sdk
 
 import (
+	"context"
+	"io"
+	"net/url"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // AgentFileKind is what an entry of a folder is.
@@ -42,4 +47,10 @@ type AgentFile struct {
 type RenameAgentFileRequest struct {
 	Path    string `json:"path"`
 	NewPath string `json:"new_path"` // must not exist
+}
+
+// AgentFile writes a file of a workspace to w. A relative path, and one that begins with ~, is below the folder in
+// which sessions begin.
+func (c *Client) AgentFile(ctx context.Context, agent uuid.UUID, path string, w io.Writer) error {
+	return c.download(ctx, "workspaceagents/"+agent.String()+"/files/content?path="+url.QueryEscape(path), w)
 }

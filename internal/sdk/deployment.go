@@ -2,6 +2,8 @@ package sdk
 
 import (
 	"context"
+	"io"
+	"net/url"
 	"time"
 )
 
@@ -233,4 +235,15 @@ func (c *Client) DeploymentConfig(ctx context.Context) (DeploymentConfig, error)
 // DeploymentStats returns counts of the deployment. Only its owners may read them.
 func (c *Client) DeploymentStats(ctx context.Context) (DeploymentStats, error) {
 	return get[DeploymentStats](ctx, c, "deployment/stats")
+}
+
+// CPUProfile is the profile of what a server's processor does.
+const CPUProfile = "profile"
+
+// Profiles are the other profiles that a server has.
+var Profiles = []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"}
+
+// Profile writes a profile of the server process to w. That of the processor takes ten seconds.
+func (c *Client) Profile(ctx context.Context, name string, w io.Writer) error {
+	return c.download(ctx, "debug/pprof/"+url.PathEscape(name), w)
 }

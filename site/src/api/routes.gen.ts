@@ -40,6 +40,7 @@ export interface Routes {
   "GET connectionlog/export": { query: { q?: Value }; answer: void };
   "GET debug/health": { query: { force?: Value }; answer: t.HealthReport };
   "GET debug/health/settings": { answer: t.HealthSettings };
+  "GET debug/pprof/{profile}": { query: { seconds?: Value }; answer: void };
   "GET debug/server": { answer: { proof: string; report: string } };
   "GET debug/ws": { answer: unknown };
   "GET deployment/config": { answer: t.DeploymentConfig };

@@ -1,7 +1,9 @@
 package diagnose
 
 import (
+	"archive/zip"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,7 +14,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
+	"github.com/codermesh/codermesh/v2/internal/tty"
 )
 
 func TestRedact(t *testing.T) {
@@ -113,5 +117,108 @@ func TestBundleOfHostileServer(t *testing.T) {
 	b.size = maxBundle
 	if b.add("more", strings.Repeat("x", 100), nil); b.files["more.json"] != nil || !strings.Contains(string(b.files["more.error.txt"]), "left out") {
 		t.Errorf("files %q", b.names())
+	}
+}
+
+// filesOf is a server with a workspace, its files, and one profile. It notes which agents' files are asked for.
+func filesOf(t *testing.T, ws sdk.Workspace, profile []byte, asked *[]string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/files/content"):
+			*asked = append(*asked, strings.Split(r.URL.Path, "/")[4]+" "+r.URL.Query().Get("path"))
+			switch r.URL.Query().Get("path") {
+			case "~/endless":
+				for range 200 {
+					if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+						return
+					}
+				}
+			case "/gone":
+				http.Error(w, `{"message":"There is no such file."}`, http.StatusNotFound)
+			default:
+				_, _ = w.Write([]byte("token=s3cr3tvalue known-to-caller rest"))
+			}
+		case strings.Contains(r.URL.Path, "/debug/pprof/"):
+			_, _ = w.Write(profile)
+		case strings.HasSuffix(r.URL.Path, "/users/me/workspace/dev"):
+			_ = json.NewEncoder(w).Encode(ws)
+		default:
+			_, _ = w.Write([]byte("null"))
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestBundleOfFiles checks that files of a workspace are redacted and bounded, and have names that stay in the bundle's folder,
+// whatever their paths are, and that a profile stays as it is.
+func TestBundleOfFiles(t *testing.T) {
+	t.Parallel()
+	ws := sdk.Workspace{ID: uuid.New(), Name: "dev"}
+	main, side := sdk.WorkspaceAgent{ID: uuid.New(), Name: "main"}, sdk.WorkspaceAgent{ID: uuid.New(), Name: "side"}
+	ws.LatestBuild.Resources = []sdk.WorkspaceResource{{Agents: []sdk.WorkspaceAgent{main, side}}}
+	profile := append([]byte{0x1f, 0x8b}, "token=stays"...)
+	var asked []string
+	server := filesOf(t, ws, profile, &asked)
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := sdk.New(base, "token", sdk.Options{})
+	b := &bundle{app: global.New(&tty.Streams{}), files: map[string][]byte{}, raw: map[string]bool{}}
+	b.app.Headers = []string{"X=known-to-caller"}
+	b.gatherWorkspace(t.Context(), client, bundleOptions{workspace: "dev", agent: "side", files: []string{"/var/log/app.log", "~/endless", "/gone", `C:\..\..\evil`, "../../x\x00y"}})
+	b.gatherProfiles(t.Context(), client)
+	file := filepath.Join(t.TempDir(), "b.zip")
+	if err := b.write(file); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := zip.OpenReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	got := map[string]string{}
+	for _, f := range archive.File {
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[f.Name] = string(text)
+	}
+	clean := "token=" + redacted + " " + redacted + " rest"
+	for name, want := range map[string]string{
+		"workspace/files/1-app.log": clean, "workspace/files/4-evil": clean, "workspace/files/5-x_y": clean,
+		"server/pprof/heap.pb.gz": string(profile), "server/pprof/profile.pb.gz": string(profile),
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+	if !strings.Contains(got["workspace/files/2-endless.error.txt"], "more than 10 MiB") || !strings.Contains(got["workspace/files/3-gone.error.txt"], "no such file") {
+		t.Errorf("errors: %q, %q", got["workspace/files/2-endless.error.txt"], got["workspace/files/3-gone.error.txt"])
+	}
+	for name := range got {
+		if strings.Contains(name, "main") || strings.Contains(name, "..") {
+			t.Errorf("the bundle has %s", name)
+		}
+	}
+	for _, a := range asked {
+		if !strings.HasPrefix(a, side.ID.String()) {
+			t.Errorf("asked %s", a)
+		}
+	}
+	if len(asked) != 5 {
+		t.Errorf("asked %q", asked)
+	}
+	other := &bundle{files: map[string][]byte{}, raw: map[string]bool{}}
+	other.gatherWorkspace(t.Context(), client, bundleOptions{workspace: "dev", agent: "none", files: []string{"x"}})
+	if other.files["workspace/agent.error.txt"] == nil || other.files["workspace/files/1-x.error.txt"] == nil {
+		t.Errorf("an unknown agent: %q", other.names())
 	}
 }
