@@ -3,13 +3,8 @@ package coderd
 import (
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
-	"strings"
-
-	"github.com/codermesh/codermesh/v2/coordinator/protocol"
 )
 
 // listenLocal returns the URL at which this process's own nodes reach the coordinator and the relay, over plain HTTP: a
@@ -23,20 +18,6 @@ func (s *Server) listenLocal() (*url.URL, error) {
 		return nil, fmt.Errorf("listen for the nodes of this process: %w", err)
 	}
 	return localURL(s.local), nil
-}
-
-// meshOnly answers requests that come to a listener only if they are those of the mesh's nodes.
-func meshOnly(local net.Addr, h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		asked := path.Clean(r.URL.Path)
-		mesh := asked == protocol.Path || asked == "/derp" || strings.HasPrefix(asked, "/derp/")
-		if ok && at.String() == local.String() && !mesh {
-			http.NotFound(w, r)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 // localURL is how this process reaches a listener of its own.

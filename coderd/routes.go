@@ -12,6 +12,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/audit"
 	"github.com/codermesh/codermesh/v2/coderd/consents"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
+	"github.com/codermesh/codermesh/v2/coderd/mesh"
 	"github.com/codermesh/codermesh/v2/coderd/metrics"
 	"github.com/codermesh/codermesh/v2/coderd/notices"
 	"github.com/codermesh/codermesh/v2/coderd/organizations"
@@ -86,7 +87,7 @@ func (s *Server) newHandler() {
 	}).Handler(s.Handler)
 	s.Handler = opts.Proxies.Handler(s.Handler)
 	if s.local != nil {
-		s.Handler = meshOnly(s.local.Addr(), s.Handler)
+		s.Handler = mesh.NodesOnly(s.local.Addr(), s.Handler)
 	}
 	s.http = &http.Server{
 		Handler:           s.Handler,

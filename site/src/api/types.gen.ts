@@ -1498,8 +1498,8 @@ export interface DeploymentOverview {
   agent_versions: AgentVersion[];
 }
 
-// OverviewWorkspaces counts the workspaces that are not deleted. Each is in one of Running to Failed, by what its latest
-// build left.
+// OverviewWorkspaces counts the workspaces that are not deleted. Each is in one of Running to Failed, by what its
+// latest build left.
 export interface OverviewWorkspaces {
   total: number;
   running: number;
@@ -1528,8 +1528,8 @@ export interface OverviewQueue {
   provisioners: number;
 }
 
-// OverviewDay is one day in the time zone of the request. Builds reach back as far as they are kept, users as far as the
-// connection log does.
+// OverviewDay is one day in the time zone of the request. Builds reach back as far as they are kept, users as far as
+// the connection log does.
 export interface OverviewDay {
   date: string; // 2026-11-23
   builds: number; // that ended on this day, however they did
@@ -1538,8 +1538,8 @@ export interface OverviewDay {
   users: number; // who were connected to a workspace
 }
 
-// OverviewCosts is what workspaces cost a day, in credits, as quotas count it: the daily_cost of each workspace's newest
-// build that ended with resources, so that what stopped workspaces keep counts too.
+// OverviewCosts is what workspaces cost a day, in credits, as quotas count it: the daily_cost of each workspace's
+// newest build that ended with resources, so that what stopped workspaces keep counts too.
 export interface OverviewCosts {
   daily_cost: number; // of all
   templates: CostOf[];
@@ -1547,8 +1547,8 @@ export interface OverviewCosts {
   users: CostOf[]; // of owners; "prebuilds" owns those that no user has claimed yet
 }
 
-// CostOf is what the workspaces of a template, a group or a user cost a day. Lists have the dearest first, and leave out
-// those without workspaces.
+// CostOf is what the workspaces of a template, a group or a user cost a day. Lists have the dearest first, and leave
+// out those without workspaces.
 export interface CostOf {
   id: string;
   name: string;

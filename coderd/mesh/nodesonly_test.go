@@ -1,4 +1,4 @@
-package coderd
+package mesh_test
 
 import (
 	"io"
@@ -6,18 +6,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/codermesh/codermesh/v2/coderd/mesh"
 )
 
-// TestMeshOnly checks what the port for a server's own nodes answers, which every program of the machine reaches: what
+// TestNodesOnly checks what the port for a server's own nodes answers, which every program of the machine reaches: what
 // nodes ask, and neither pages nor the API.
-func TestMeshOnly(t *testing.T) {
+func TestNodesOnly(t *testing.T) {
 	t.Parallel()
 	local, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
-	web := httptest.NewUnstartedServer(meshOnly(local.Addr(), all))
+	web := httptest.NewUnstartedServer(mesh.NodesOnly(local.Addr(), all))
 	web.Start()
 	defer web.Close()
 	own := &http.Server{Handler: web.Config.Handler} //nolint:gosec // ends with the test
