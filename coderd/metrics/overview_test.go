@@ -46,6 +46,8 @@ func TestOverviewDays(t *testing.T) {
 	connected("bob", midnight(1), nil)           // until now
 	connected("bob", midnight(90), midnight(28)) // began before
 	connected("bob", midnight(90), midnight(40)) // over before
+	connected("bob", midnight(10), midnight(10)) // refused
+	s.Exec(`UPDATE connection_logs SET refused = 1 WHERE connect_time = $1`, midnight(10))
 	got, err := metrics.DaysOf(metrics.New(s.DB, nil, slog.New(slog.DiscardHandler)), t.Context(), now)
 	if err != nil {
 		t.Fatal(err)

@@ -168,7 +168,7 @@ WITH used AS (
 	SELECT DISTINCT l.user_id, width_bucket(GREATEST(l.connect_time, $1::timestamptz), $2::timestamptz[]) AS first,
 		width_bucket(COALESCE(l.disconnect_time, now()), $2::timestamptz[]) AS last
 	FROM connection_logs l
-	WHERE l.user_id IS NOT NULL AND (l.disconnect_time >= $1::timestamptz OR l.disconnect_time IS NULL)
+	WHERE l.user_id IS NOT NULL AND l.refused = 0 AND (l.disconnect_time >= $1::timestamptz OR l.disconnect_time IS NULL)
 )
 SELECT seen.day::int AS day, count(*) AS users
 FROM (SELECT DISTINCT used.user_id, d.day FROM used, generate_series(used.first, used.last) AS d (day)) seen

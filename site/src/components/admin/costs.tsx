@@ -83,7 +83,7 @@ export function Costs({ of }: { of: OverviewCosts }) {
           />
           <span className="text-[13px] text-muted">
             {plural(found.length, kind.one)}, counted as <DocsLink to="groups#quotas">quotas</DocsLink> count
-            {by === "groups" && "; who is in several groups counts in each"}
+            {by === "groups" && "; a user in several groups counts in each"}
           </span>
         </div>
         {rows.length === 0 ? (
