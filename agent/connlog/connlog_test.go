@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,11 +22,15 @@ import (
 // server stores reports, unless it is away.
 type server struct {
 	agentpbconnect.AgentServiceClient
-	away    bool
-	reports []*agentpb.ConnectionsRequest
+
+	mu      sync.Mutex
+	away    bool                          // guarded by mu
+	reports []*agentpb.ConnectionsRequest // guarded by mu
 }
 
 func (s *server) Connections(_ context.Context, r *connect.Request[agentpb.ConnectionsRequest]) (*connect.Response[agentpb.ConnectionsResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.away {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("away"))
 	}
@@ -33,9 +38,17 @@ func (s *server) Connections(_ context.Context, r *connect.Request[agentpb.Conne
 	return connect.NewResponse(&agentpb.ConnectionsResponse{}), nil
 }
 
+func (s *server) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
 // take returns the connections that were reported since the last call, once all goroutines of the bubble wait.
 func (s *server) take() (all []*agentpb.Connection) {
 	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, r := range s.reports {
 		all = append(all, r.GetConnections()...)
 	}
@@ -75,7 +88,7 @@ func TestPorts(t *testing.T) {
 		if all := s.take(); len(all) != 0 {
 			t.Errorf("one of two connections has ended: %v", all)
 		}
-		s.away = true
+		s.setAway(true)
 		second.Close()
 		at := time.Now()
 		synctest.Wait()
@@ -83,7 +96,7 @@ func TestPorts(t *testing.T) {
 		if err := stop(); err == nil || errors.Is(err, context.Canceled) {
 			t.Errorf("a report while the server is away: %v", err)
 		}
-		s.away = false
+		s.setAway(false)
 		stop = run()
 		time.Sleep(time.Minute)
 		if all := s.take(); len(all) != 1 || !all[0].GetDisconnectedAt().AsTime().Equal(at) || all[0].GetReason() != "closed by the workspace" {
