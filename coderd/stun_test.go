@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codermesh/codermesh/v2/coderd"
 	"github.com/codermesh/codermesh/v2/coderd/coderdtest"
 	"github.com/codermesh/codermesh/v2/coderd/mesh"
@@ -14,7 +16,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/testwait"
 )
 
-// TestFurtherSTUN: a client asks the STUN servers that the operator names, also if this server answers no STUN.
+// TestFurtherSTUN: participants learn of the STUN servers that the operator names. A client asks them if this server
+// answers no STUN; if it does, its answer may be enough.
 func TestFurtherSTUN(t *testing.T) {
 	t.Parallel()
 	for _, own := range []string{"off", "127.0.0.1:0"} {
@@ -30,6 +33,12 @@ func TestFurtherSTUN(t *testing.T) {
 			})
 			if _, stun := s.Mesh.Relays(); !stun {
 				t.Error("the health report says that there is no STUN")
+			}
+			if diff := cmp.Diff([]string{further.LocalAddr().String()}, s.Mesh.RelayMap().STUN); diff != "" {
+				t.Errorf("STUN servers in the relay map (-want +got):\n%s", diff)
+			}
+			if own != "off" {
+				return
 			}
 			client := s.Join(coderdtest.AsUser(s.Token("ann")))
 			if err := further.SetReadDeadline(time.Now().Add(testwait.Patience)); err != nil {
