@@ -69,14 +69,17 @@ func TestKeysAtRegions(t *testing.T) {
 	r.refuseVisits(t)
 	renewal := region.SSH{Key: r.begin.Key, KeyID: r.begin.KeyID}
 	r.renewVisit(t, renewal)
-	testwait.Until(t, "the visit is in the log", func() error {
-		log, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: "type:ssh", Limit: 10})
-		if err != nil {
-			return err
-		}
-		return testwait.Unless(len(log.ConnectionLogs) == 1 && log.ConnectionLogs[0].Region == "eu" && log.ConnectionLogs[0].Username == "ann" &&
-			log.ConnectionLogs[0].ID == r.first.last.ID, "it has %+v", log.ConnectionLogs)
-	})
+	for user, search := range map[string]string{"ann": "type:ssh status:ongoing", "bob": "type:ssh status:refused"} {
+		testwait.Until(t, "what "+user+" did is in the log", func() error {
+			log, err := w.As("olga").ConnectionLogs(t.Context(), sdk.LogQuery{Q: search, Limit: 10})
+			if err != nil {
+				return err
+			}
+			logs := log.ConnectionLogs
+			ok := len(logs) == 1 && logs[0].Region == "eu" && logs[0].Username == user && (user == "bob" || logs[0].ID == r.first.last.ID)
+			return testwait.Unless(ok, "it has %+v", logs)
+		})
+	}
 	r.revokeKeys(t, renewal)
 }
 

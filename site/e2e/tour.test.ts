@@ -48,6 +48,10 @@ it("shows a workspace with its apps, in light and dark, on a screen and a phone"
       await page.goto("/@ada/payments");
       await page.getByText("connected", { exact: true }).waitFor();
       await page.getByText(/ of .*Gi/).waitFor();
+      // An image is complete once it was loaded, or could not be.
+      await page.waitForFunction(() =>
+        [...document.querySelectorAll<HTMLImageElement>("main img")].every((i) => i.complete),
+      );
       const broken = await page.$$eval("main img", (all) => all.filter((i) => !(i as HTMLImageElement).naturalWidth));
       expect(broken.length).toBe(0);
       await fits(page, `a workspace at ${width} px`);
