@@ -219,8 +219,8 @@ cat "$$logs"/browser-*.log
 [ -z "$$failed" ]
 endef
 
-# Three parts run at a time: e2e and the browser suite, which take longest, wait for processes half of their time, and the others use the processors
-# meanwhile.
+# Two parts run at a time. e2e and the browser suite, which take longest, come first: they wait for processes half of their time. With three at a time
+# the processors are never idle, and tests wait for each other.
 PARTS := go-e2e test-browser go-race go-plain test-installs
 
 test: build ## run all tests; as root also those that need namespaces, containers and other users
@@ -228,7 +228,7 @@ test: build ## run all tests; as root also those that need namespaces, container
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
-	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
+	scripts/in-memory $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(addprefix part-,$(PARTS)) || failed=yes
 	$(GO) run -C tools/suite . -logs $(TEST_LOGS) $(RESULTS)/*.json
 	[ -e $(RESULTS)/test-browser ] || for log in $(RESULTS)/browser-*.log; do sed -n '/Failed \(Tests\|Suites\)/,$$p' "$$log" | head -n 80 || :; done
 	for part in $(PARTS); do [ -e $(RESULTS)/$$part ] || echo "The part $$part failed. To run all of it again: make $$part"; done
