@@ -181,7 +181,8 @@ func TestOverviewIsComplete(t *testing.T) {
 	}
 }
 
-// TestWhoReadsTheOverview: owners do. Whoever administers an organization or its templates does not, because costs and users are those of all.
+// TestWhoReadsTheOverview: owners do. Administrators of an organization or its templates do not, because costs and users
+// are those of all.
 func TestWhoReadsTheOverview(t *testing.T) {
 	t.Parallel()
 	s := coderdtest.New(t)
