@@ -66,6 +66,26 @@ func (w processWorkspace) said(t *testing.T, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
+// TestWorkspaceThatCannotStart: who starts a workspace reads why its program does not run, which the provisioner's own log has.
+func TestWorkspaceThatCannotStart(t *testing.T) {
+	settings := map[string]func(*terraform.Options){"bubblewrap": func(*terraform.Options) {}}
+	if os.Geteuid() == 0 {
+		settings["accounts alone"] = func(o *terraform.Options) { *o = withoutBubblewrap(t) }
+	}
+	for name, change := range settings {
+		t.Run(name, func(t *testing.T) {
+			opts := options(t)
+			change(&opts)
+			e := newExecutor(t, func(o *terraform.Options) { *o = opts })
+			w, result := startProcess(t, e, opts.WorkspacesDir, "-- /opt/no/agent #", "")
+			if want := "run /opt/no/agent: no such file or directory"; !strings.Contains(result.GetError(), want) {
+				t.Errorf("the build says %q, want %q", result.GetError(), want)
+			}
+			w.remove(t, e)
+		})
+	}
+}
+
 // TestWorkspaceLimits lets a workspace start processes, and fill memory, temporary folders and its log without end.
 func TestWorkspaceLimits(t *testing.T) {
 	settings := map[string]bool{"bubblewrap": false}

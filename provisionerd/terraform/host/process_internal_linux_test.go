@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -38,31 +39,57 @@ func TestOfferedProcessIsOwned(t *testing.T) {
 	}
 }
 
+// leave leaves a workspace behind whose bubblewrap is a shell script, with the name of the file that notes its process in NOTE. It returns what
+// was printed.
+func leave(t *testing.T, script string) (note, out string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	note = filepath.Join(dir, "process")
+	bwrap, command := filepath.Join(dir, "bwrap"), filepath.Join(dir, "sandbox")
+	if err := os.WriteFile(bwrap, []byte("#!/bin/sh\nNOTE="+note+"\n"+script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := sandbox.Policy{Exec: "/bin/agent", Bwrap: []string{bwrap}, PidFile: note, Outlive: true}
+	if err := p.Store(command, os.Args[0]); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), sandbox.Command(command)).CombinedOutput()
+	return note, string(said), err
+}
+
 // TestNoteOfWorkspace: bubblewrap writes its record piece by piece, while the daemon's program writes the other one. The workspace's process can
 // be found and ended all the same.
 func TestNoteOfWorkspace(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	note, bwrap, command := filepath.Join(dir, "process"), filepath.Join(dir, "bwrap"), filepath.Join(dir, "sandbox")
-	script := `#!/bin/sh
-[ "$1" = --info-fd ] && [ "$(readlink /proc/self/fd/$2)" != ` + note + ` ] || exit 1 # if it shares the file, the scheduler orders the pieces
+	note, out, err := leave(t, `
+[ "$1" = --info-fd ] && [ "$(readlink /proc/self/fd/$2)" != $NOTE ] || exit 1 # if it shares the file, the scheduler orders the pieces
 printf '{ "child-pid": 7' >&"$2"
-until grep -q '"pid"' ` + note + `; do sleep 0.01; done
+until grep -q '"pid"' $NOTE; do sleep 0.01; done
 printf ', "more": 1 }\n' >&"$2"
-`
-	if err := os.WriteFile(bwrap, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	p := sandbox.Policy{Bwrap: []string{bwrap}, PidFile: note, Outlive: true}
-	if err := p.Store(command, os.Args[0]); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.CommandContext(t.Context(), sandbox.Command(command)).CombinedOutput(); err != nil {
+printf 1 >&"$7"
+`)
+	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got, err := readProcess(note)
 	if err != nil || got.PID <= 1 || got.Init != 7 || !got.Namespaces {
 		t.Errorf("the process is noted as %+v, %v", got, err)
+	}
+}
+
+// TestSandboxThatFails: a workspace whose sandbox cannot be made has not started, however late bubblewrap notices, and what it printed is there.
+func TestSandboxThatFails(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"at once":     `echo "bwrap: no room" >&2; exit 1`,
+		"after notes": `printf '{ "child-pid": 7 }\n' >&"$2"; exec 4>&-; sleep 0.1; echo "bwrap: no room" >&2; exit 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, out, err := leave(t, script); err == nil || !strings.Contains(out, "bwrap: no room") {
+				t.Errorf("the workspace started: %v: %s", err, out)
+			}
+		})
 	}
 }
 

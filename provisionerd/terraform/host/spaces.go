@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/internal/scratch"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
 
@@ -95,15 +96,33 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "\n--- started %s\n", time.Now().Format(time.RFC3339))
+	info, err := log.Stat()
+	if err != nil {
+		return fmt.Errorf("look at log: %w", err)
+	}
 	// Nothing that the job asked for reaches the start of the sandbox but through the policy.
 	cmd := exec.CommandContext(ctx, sandbox.Command(command))
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", []string{}, log, log
 	// The sandbox leaves the process behind and exits.
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("start workspace: %w: see %s", err, log.Name())
+		return fmt.Errorf("start workspace: %w: %s", err, lastWords(log, info.Size()))
 	}
 	return nil
 }
+
+// lastWords returns the end of what a log has from an offset on, in one line: who starts a workspace cannot read the
+// log.
+func lastWords(log *os.File, from int64) string {
+	text, err := io.ReadAll(io.NewSectionReader(log, from, maxLastWords))
+	if err != nil {
+		return err.Error()
+	}
+	words := strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "; ")
+	return printable.Line(cmp.Or(words, "it printed nothing"))
+}
+
+// maxLastWords bounds in bytes what an error cites.
+const maxLastWords = 2 << 10
 
 // takeFolder makes the workspace's folder. If an earlier version left it to the workspace's account, it gives the
 // folder to the daemon.

@@ -16,8 +16,9 @@ import (
 )
 
 // Init is the program's hidden command "sandbox-init": process 1 of a sandbox's namespaces, or, without namespaces,
-// what supervises a workspace. It takes the number of an open file with the policy, and further arguments for the
-// program that the policy names. It changes account, confines itself, starts the program, forwards the signals that end
+// what supervises a workspace. It takes the number of an open file with the policy; for a workspace also that of a file
+// to which it writes a byte once the program runs; and further arguments for the program that the policy names. It
+// changes account, confines itself, starts the program, forwards the signals that end
 // it, and reaps orphans. It returns the program's exit status; when it ends the kernel kills what is left in the
 // namespaces.
 func Init(args []string) (status int, err error) {
@@ -52,8 +53,12 @@ func Init(args []string) (status int, err error) {
 			return 0, err
 		}
 	}
-	files, env := []uintptr{0, 1, 2}, p.Env
+	files, env, args := []uintptr{0, 1, 2}, p.Env, args[1:]
+	var started *os.File
 	if p.Outlive {
+		if started, args, err = startFile(args); err != nil {
+			return 0, err
+		}
 		log, err := openBoundedLog(os.Stdout, p.LogBound)
 		if err != nil {
 			return 0, err
@@ -80,7 +85,7 @@ func Init(args []string) (status int, err error) {
 			files[i] = uintptr(end)
 		}
 	}
-	pid, err := syscall.ForkExec(p.Exec, p.argv(args[1:]), &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(p.Exec, p.argv(args), &syscall.ProcAttr{
 		// otherwise the daemon knows this process's group
 		Env: env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: len(p.Bwrap) > 0},
 	})
@@ -91,6 +96,12 @@ func Init(args []string) (status int, err error) {
 	}
 	if err != nil {
 		return 0, fmt.Errorf("run %s: %w", p.Exec, err)
+	}
+	if started != nil {
+		if _, err := started.Write([]byte{1}); err != nil {
+			return 0, fmt.Errorf("tell that %s runs: %w", p.Exec, err)
+		}
+		started.Close()
 	}
 	go passOn(asked, pid, p)
 	for {
@@ -106,6 +117,20 @@ func Init(args []string) (status int, err error) {
 			return end.ExitStatus(), nil
 		}
 	}
+}
+
+// startFile takes the first argument: the number of the file that tells when the program runs. The program does not
+// inherit it.
+func startFile(args []string) (*os.File, []string, error) {
+	if len(args) == 0 {
+		return nil, nil, errors.New("sandbox-init is for the program's own use")
+	}
+	number, err := strconv.Atoi(args[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("read sandbox: %w", err)
+	}
+	unix.CloseOnExec(number)
+	return os.NewFile(uintptr(number), "started"), args[1:], nil
 }
 
 // passOn asks the program to end when this process is asked to. The daemon sends SIGINT; SIGTERM arrives when the

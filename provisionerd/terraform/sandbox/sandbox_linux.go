@@ -99,7 +99,7 @@ func Exec(name string, args []string) error {
 	if err != nil {
 		return err
 	}
-	return p.become(note, nil, env, func(string, string) []string { return p.argv(args) })
+	return p.become(nil, env, func(...string) []string { return p.argv(args) })
 }
 
 // leaveCaller gives up what this process inherited apart from its arguments and its standard files. Its environment
@@ -154,15 +154,24 @@ func (p Policy) note(file *os.File, pid int) error {
 	return nil
 }
 
-// enterNamespaces becomes bubblewrap, which runs sandbox-init with the policy as an open file.
+// enterNamespaces becomes bubblewrap, which runs sandbox-init with the policy as an open file. A workspace has its
+// bubblewrap beside this process.
 func (p Policy) enterNamespaces(file, note *os.File, args []string) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("hand on sandbox: %w", err)
 	}
-	return p.become(note, []*os.File{note, file}, startEnv, func(noteFile, policyFile string) []string {
+	argv := func(numbers ...string) []string {
+		policyFile, noteFile := numbers[0], numbers[1]
 		argv := append(slices.Clone(p.Bwrap), "--info-fd", noteFile, "--", InnerProgram, "sandbox-init", policyFile)
+		if p.Outlive {
+			argv = append(argv, numbers[2])
+		}
 		return append(argv, args...)
-	})
+	}
+	if p.Outlive {
+		return p.leave(file, note, argv)
+	}
+	return p.become([]*os.File{file, note}, startEnv, argv)
 }
 
 // superviseIn starts sandbox-init without namespaces, for a workspace. It confines itself, and bounds the log.
@@ -170,57 +179,60 @@ func (p Policy) superviseIn(file, note *os.File, args []string) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("hand on sandbox: %w", err)
 	}
-	return p.become(note, []*os.File{file}, startEnv, func(policyFile, _ string) []string {
-		return append([]string{"/proc/self/exe", "sandbox-init", policyFile}, args...)
+	return p.leave(file, note, func(numbers ...string) []string {
+		return append([]string{"/proc/self/exe", "sandbox-init", numbers[0], numbers[2]}, args...)
 	})
 }
 
-// become runs a program with env as its environment in this process's place; or, for a workspace, beside it in a
-// session of its own. argv receives the numbers that the two files have there, if there are any.
-func (p Policy) become(note *os.File, files []*os.File, env []string, argv func(first, second string) []string) error {
-	numbers := []string{"", ""}
-	inherited := []uintptr{0, 1, 2}
-	for n, file := range files {
-		inherited = append(inherited, file.Fd())
-		numbers[n] = strconv.Itoa(len(inherited) - 1)
-		if p.Outlive {
-			continue
-		}
+// become runs a program with env as its environment in this process's place. argv receives the numbers that the files
+// have there.
+func (p Policy) become(files []*os.File, env []string, argv func(numbers ...string) []string) error {
+	var numbers []string
+	for _, file := range files {
 		// They keep their numbers: lower ones belong to the Go runtime, which needs them until the end.
-		numbers[n] = strconv.Itoa(int(file.Fd()))
+		numbers = append(numbers, strconv.Itoa(int(file.Fd())))
 		if _, err := unix.FcntlInt(file.Fd(), unix.F_SETFD, 0); err != nil {
 			return fmt.Errorf("hand on files: %w", err)
 		}
 	}
-	line := argv(numbers[0], numbers[1])
-	if p.Outlive {
-		// Bubblewrap writes its record piece by piece, so it does not share the file with this process, whose record
-		// comes first.
-		r, w, err := os.Pipe()
-		if err != nil {
-			return fmt.Errorf("note process: %w", err)
-		}
-		for n, file := range files {
-			if file == note {
-				inherited[3+n] = w.Fd()
-			}
-		}
-		pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: env, Files: inherited,
-			Sys: &syscall.SysProcAttr{Setsid: true}})
-		if err != nil {
-			return fmt.Errorf("run %s: %w", line[0], err)
-		}
-		if err := errors.Join(w.Close(), p.note(note, pid)); err != nil {
-			return err
-		}
-		if _, err := io.Copy(note, r); err != nil { // bubblewrap closes it before it runs anything
-			return fmt.Errorf("note process: %w", err)
-		}
-		return nil
-	}
+	line := argv(numbers...)
 	err := syscall.Exec(line[0], line, env)
 	runtime.KeepAlive(files) // the garbage collector closes files that are no longer used
 	return fmt.Errorf("run %s: %w", line[0], err)
+}
+
+// leave runs sandbox-init for a workspace, in a session of its own, and leaves it behind once it has started the
+// workspace's program. argv receives the numbers of three files: the policy, one for bubblewrap's note, and one to
+// which sandbox-init writes a byte when the program runs.
+func (p Policy) leave(file, note *os.File, argv func(numbers ...string) []string) error {
+	// Bubblewrap writes its record piece by piece, so it does not share the file with this process, whose record comes
+	// first.
+	records, record, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("note process: %w", err)
+	}
+	started, start, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("hand on files: %w", err)
+	}
+	line := argv("3", "4", "5")
+	pid, err := syscall.ForkExec(line[0], line, &syscall.ProcAttr{Env: startEnv,
+		Files: []uintptr{0, 1, 2, file.Fd(), record.Fd(), start.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return fmt.Errorf("run %s: %w", line[0], err)
+	}
+	if err := errors.Join(record.Close(), start.Close(), p.note(note, pid)); err != nil {
+		return err
+	}
+	if len(p.Bwrap) > 0 {
+		if _, err := io.Copy(note, records); err != nil { // bubblewrap closes it before it runs anything
+			return fmt.Errorf("note process: %w", err)
+		}
+	}
+	if n, err := started.Read(make([]byte, 1)); n == 0 {
+		return fmt.Errorf("run %s: the sandbox ended before it had started it: %w", p.Exec, err)
+	}
+	return nil
 }
 
 // becomeAccount changes to the policy's account, and makes this process end with the one that started it.
