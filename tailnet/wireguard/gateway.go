@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -375,6 +376,21 @@ func (g *Gateway) Endpoint(key Key) (netip.AddrPort, bool) {
 		}
 	}
 	return netip.AddrPort{}, false
+}
+
+// Answered reports whether all peers with the given keys have a session. It lists all peers, so its cost grows with
+// them.
+func (g *Gateway) Answered(keys ...Key) bool {
+	settings, err := g.device.IpcGet()
+	if err != nil {
+		g.log.Error("cannot ask WireGuard for its peers", "err", err)
+		return false
+	}
+	there := map[Key]bool{}
+	for _, s := range states(settings) {
+		there[s.Key] = true
+	}
+	return !slices.ContainsFunc(keys, func(key Key) bool { return !there[key] })
 }
 
 // compare returns what is new since the last look, and what there is now. A peer that sends packets of sessions of

@@ -46,6 +46,11 @@ const (
 	storeTimeout = 5 * time.Second
 	// maxStrangers is how many addresses may wait to be asked about.
 	maxStrangers = 64
+	// answerTime is how long Load waits for devices to answer. Those that are there do so within a round trip, which
+	// takes less on most networks.
+	answerTime = 100 * time.Millisecond
+	// answerEvery is how often it looks.
+	answerEvery = 2 * time.Millisecond
 )
 
 // Addr is the gateway's own address in the tunnel of every device. It is the same everywhere and never changes: devices
@@ -134,6 +139,8 @@ type Gateway struct {
 	log   *slog.Logger
 	names *names
 
+	answerTime time.Duration // the constant, but in tests
+
 	run    context.Context // ends with Stop
 	cancel context.CancelCauseFunc
 
@@ -169,7 +176,7 @@ type flow struct {
 func New(opts Options) *Gateway {
 	g := &Gateway{
 		opts: opts, log: opts.Logger, strangers: make(chan netip.AddrPort, maxStrangers),
-		devices: map[netip.Addr]*device{}, flows: map[*flow]struct{}{},
+		devices: map[netip.Addr]*device{}, flows: map[*flow]struct{}{}, answerTime: answerTime,
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -204,14 +211,32 @@ func (g *Gateway) Listen(ctx context.Context, port uint16) error {
 }
 
 // Load lets the devices in. It begins new sessions with those of the process that this one replaces: what they send in
-// their old ones is lost, and programs repeat the beginning of a connection only after a second.
+// their old ones is lost, and programs repeat the beginning of a connection only after a second. So it also waits until
+// those devices have answered, for a tenth of a second at most: some are switched off.
 func (g *Gateway) Load(ctx context.Context) error {
 	if err := g.Recheck(ctx, uuid.Nil); err != nil {
 		return err
 	}
-	if wire := g.listening(); wire != nil {
-		for _, d := range g.left() {
-			g.handshake(wire, d, d.Endpoint)
+	wire, left := g.listening(), g.left()
+	if wire == nil || len(left) == 0 {
+		return nil
+	}
+	keys := make([]wireguard.Key, 0, len(left))
+	for _, d := range left {
+		g.handshake(wire, d, d.Endpoint)
+		keys = append(keys, d.Key)
+	}
+	late := time.NewTimer(g.answerTime)
+	defer late.Stop()
+	look := time.NewTicker(answerEvery)
+	defer look.Stop()
+	for !wire.Answered(keys...) {
+		select {
+		case <-look.C:
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	return nil

@@ -7,12 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/internal/testwait"
+	"github.com/codermesh/codermesh/v2/tailnet"
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/gateway"
 	"github.com/codermesh/codermesh/v2/tailnet/wireguard/wireguardtest"
 )
@@ -66,6 +68,40 @@ func TestRestart(t *testing.T) {
 	}
 	if n, err := there.Read(packet); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("another server's device got %d bytes, %v", n, err)
+	}
+}
+
+// TestRestartWaits checks that a device which is there has a session with the new process when that process says that it serves: what a program
+// sends at once arrives. A device that is switched off does not keep the gateway from serving.
+func TestRestartWaits(t *testing.T) {
+	t.Parallel()
+	private, gatewayKey := wireguardtest.NewKey(t)
+	key, public := wireguardtest.NewKey(t)
+	there := gateway.Device{ID: uuid.New(), User: uuid.New(), Key: public, Left: true}
+	phone := wireguardtest.New(t, key, there.Addr(), gatewayKey, 9, tailnet.Prefix)
+	settings, err := phone.WireGuard.IpcGet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(settings, "listen_port=")
+	port, _, _ = strings.Cut(port, "\n")
+	there.Endpoint = netip.MustParseAddrPort("127.0.0.1:" + port)
+	load := func(patience time.Duration, devices ...gateway.Device) *gateway.Gateway {
+		g := gateway.New(gateway.Options{PrivateKey: private, House: stored{nil, devices}})
+		t.Cleanup(g.Stop)
+		g.SetAnswerTime(patience)
+		if err := errors.Join(g.Listen(t.Context(), 0), g.Load(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	if !load(testwait.Patience, there).Answered(public) {
+		t.Error("the gateway serves before the device has a session")
+	}
+	_, off := wireguardtest.NewKey(t)
+	away := gateway.Device{ID: uuid.New(), User: uuid.New(), Key: off, Left: true, Endpoint: netip.MustParseAddrPort("127.0.0.1:9")}
+	if load(time.Millisecond, away).Answered(off) {
+		t.Error("a device that is switched off has a session")
 	}
 }
 
