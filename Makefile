@@ -68,8 +68,21 @@ build/NOTICES.txt: $(NOTICES)
 run: build ## build and start the server on http://127.0.0.1:3000 with its own PostgreSQL
 	@build/coder server --fetch-postgres --install-terraform
 
+# launch OS-ARCH: put the program that starts sandboxes where the server of that system finds it to contain it.
+PACKED  := provisionerd/terraform/launcher/packed/dist
+define launch
+launch() {
+	rm -f $(PACKED)/*.gz
+	[[ $$1 == linux-* ]] || return 0
+	CGO_ENABLED=0 GOOS=linux GOARCH=$${1#*-} $(GO) build -ldflags '-s -w' -o build/coder-sandbox ./cmd/coder-sandbox $(CALM)
+	gzip -9nc build/coder-sandbox > $(PACKED)/coder-sandbox-$$1.gz
+}
+endef
+
 build: slim site build/NOTICES.txt ## build the program (build/coder) and the slim binary (build/coder-slim)
-	@echo "compile the server (build/coder)"
+	@$(launch)
+	echo "compile the server (build/coder)"
+	launch $(HOST)
 	CGO_ENABLED=0 $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/coder ./cmd/coder $(CALM)
 
 slim: ## build the slim binaries (SLIM="linux-amd64 linux-arm64 …") and embed them in the server
@@ -175,11 +188,13 @@ release: ## make a release for all platforms in build/release: archives, package
 	$(MAKE) slim site build/NOTICES.txt SLIM=all
 	$(GO) run -C tools/release . -root ../.. -cli ../../build/slim -programs ../../coderd/slim/dist $(SIGN)
 	$(pack)
+	$(launch)
 	rm -rf build/release build/full
 	mkdir -p build/release build/full
 	export CGO_ENABLED=0
 	manual $(GO) run -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' ./cmd/coder
 	for target in $(FULL); do
+		launch $$target
 		CGO_ENABLED=0 GOOS=$${target%%-*} GOARCH=$${target#*-} $(GO) build -tags '$(FULL_TAGS)' -ldflags '$(LDFLAGS)' -o build/full/coder-$$target ./cmd/coder
 		pack build/full/coder-$$target $${target#*-} build/release
 	done

@@ -18,16 +18,13 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/launcher"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/launcher/packed"
 )
 
-// These are the commands with which the program starts itself for a job.
-const (
-	workerCommand  = "provider-worker"
-	initCommand    = "sandbox-init"
-	killCommand    = "sandbox-kill"
-	processCommand = "workspace-process"
-)
+// workerCommand is the command with which the program starts itself for the provider of a job. Others are
+// launcher.Main's.
+const workerCommand = "provider-worker"
 
 // terraformOptions are the flags of programs that run jobs.
 type terraformOptions struct {
@@ -111,6 +108,7 @@ func (opts *terraformOptions) executor(log *slog.Logger, runDir string) (terrafo
 		CacheDir:  opts.cacheDir,
 		RunDir:    runDir,
 		Worker:    []string{exe, workerCommand},
+		Launcher:  packed.Unpack,
 		Isolation: opts.isolation, DockerSocket: opts.docker,
 		JobLimits: opts.limits, WorkspaceLimits: opts.spaces, MayRunUnconfined: opts.mayRunUnconfined,
 		ExtraEnv: opts.env, Readable: opts.readable, Files: files, Hidden: opts.hidden,
@@ -196,26 +194,8 @@ func (e *executors) close() error {
 // jobProcess runs the program as one of a job's processes, if its arguments request that. main calls it first, since
 // every build waits for it.
 func jobProcess(args []string) (is bool, err error) {
-	if policy, ok := sandbox.CommandFile(args); ok {
-		return true, sandbox.Exec(policy, args[1:])
-	}
-	if len(args) < 2 {
-		return false, nil
-	}
-	args = args[1:]
-	switch args[0] {
-	case workerCommand:
+	if len(args) > 1 && args[1] == workerCommand {
 		return true, host.ServeProvider(context.Background(), os.Stdin, os.Stdout)
-	case initCommand:
-		status, err := sandbox.Init(args[1:])
-		if err == nil {
-			os.Exit(status)
-		}
-		return true, err
-	case killCommand:
-		return true, sandbox.Kill()
-	case processCommand:
-		return true, host.ProcessCommand(args[1:])
 	}
-	return false, nil
+	return launcher.Main(args)
 }

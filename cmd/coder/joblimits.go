@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/ask"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
 )
 
@@ -66,7 +67,7 @@ func (b *bytesValue) String() string {
 
 // Set implements pflag.Value.
 func (b *bytesValue) Set(text string) error {
-	n, err := host.ParseSize(text)
+	n, err := ask.ParseSize(text)
 	if err != nil {
 		return err
 	}

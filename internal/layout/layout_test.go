@@ -52,10 +52,14 @@ var law = map[string]rule{
 			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/host", "provisionerd/terraform/printable",
 			"provisionerd/terraform/result", "provisionerd/terraform/sandbox", "provisionerd/terraform/template", "provisionerd/tfstate",
 		},
+		tests: []string{"provisionerd/terraform/launcher"},
 	},
 	"provisionerd/terraform/host": {
-		imports: []string{"provisionerd/provisionerpb", "provisionerd/terraform/printable", "provisionerd/terraform/sandbox"},
+		imports: []string{"provisionerd/provisionerpb", "provisionerd/terraform/ask", "provisionerd/terraform/printable", "provisionerd/terraform/sandbox"},
 	},
+	"provisionerd/terraform/ask":             {},
+	"provisionerd/terraform/launcher":        {imports: []string{"provisionerd/terraform/ask", "provisionerd/terraform/sandbox"}},
+	"provisionerd/terraform/launcher/packed": {},
 	"provisionerd/terraform/result": {
 		imports: []string{
 			"provisionerd/job", "provisionerd/provisionerpb", "provisionerd/terraform/printable", "provisionerd/terraform/template",

@@ -31,7 +31,7 @@ import (
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/host"
-	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/launcher"
 )
 
 // TestMain makes the test binary act as the whole program: it is also the provider worker and the sandbox.
@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 		plugin.Serve(&plugin.ServeOpts{ProviderFunc: provider.New})
 		return
 	}
-	if policy, ok := sandbox.CommandFile(os.Args); ok {
-		if err := sandbox.Exec(policy, os.Args[1:]); err != nil {
+	if is, err := launcher.Main(os.Args); is {
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -62,15 +62,6 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "provider-worker":
 			err = host.ServeProvider(context.Background(), os.Stdin, os.Stdout)
-		case "sandbox-init":
-			var status int
-			if status, err = sandbox.Init(os.Args[2:]); err == nil {
-				os.Exit(status)
-			}
-		case "sandbox-kill":
-			err = sandbox.Kill()
-		case "workspace-process":
-			err = host.ProcessCommand(os.Args[2:])
 		case "doomed":
 			err = runDoomed(os.Args[2:])
 		default:

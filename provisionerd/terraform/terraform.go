@@ -47,9 +47,11 @@ type Options struct {
 	// /var/lib/codermesh/workspaces for root, else a folder in the user's home.
 	WorkspacesDir string
 	// Worker is the command of our own program that calls ServeProvider. Its first element, an absolute path, must call
-	// sandbox.Exec if sandbox.CommandFile recognizes its arguments, sandbox.Init with the argument "sandbox-init",
-	// sandbox.Kill with "sandbox-kill" and ProcessCommand with "workspace-process".
+	// launcher.Main, too.
 	Worker []string
+	// Launcher writes a smaller program that calls launcher.Main into a folder, and returns its path, or "" if this
+	// build has none. Nil: our own program is started instead.
+	Launcher func(dir string) (string, error) `json:"-"`
 	// InitTimeout bounds one terraform init. 0 means DefaultInitTimeout.
 	InitTimeout time.Duration
 	// Slots is how many slots are kept warm; 0 means 1, negative none.
@@ -144,6 +146,7 @@ func New(ctx context.Context, opts Options) (*Executor, error) {
 func (o Options) host() host.Options {
 	h := host.Options{
 		Logger: o.Logger, CacheDir: o.CacheDir, RunDir: o.RunDir, WorkspacesDir: o.WorkspacesDir, Worker: o.Worker,
+		Launcher:     o.Launcher,
 		Isolation:    o.Isolation,
 		DockerSocket: o.DockerSocket, ExtraEnv: o.ExtraEnv, Readable: o.Readable, Files: o.Files, Hidden: o.Hidden,
 		ServiceAccount: o.ServiceAccount, JobLimits: o.JobLimits, WorkspaceLimits: o.WorkspaceLimits,

@@ -143,7 +143,7 @@ func (h *Host) tryIsolation(ctx context.Context, i isolation) (err error) {
 	}
 	p := h.policyOf(i, uid, Grant{}, command+".pid")
 	p.Env = []string{"CHECKPOINT_DISABLE=1", "PATH=" + os.Getenv("PATH")}
-	if err := p.Store(command, h.opts.Worker[0]); err != nil {
+	if err := p.Store(command, h.launcher()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
@@ -224,6 +224,9 @@ func (h *Host) SetUp(
 	ctx context.Context, program Program, cliConfig string, mirrors []string, mayUnconfined bool,
 ) (err error) {
 	h.program = program
+	if err := h.unpack(); err != nil {
+		return err
+	}
 	if h.isolation, err = h.chooseIsolation(ctx, mirrors); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (h *Host) policyOf(i isolation, uid int, g Grant, pidFile string) sandbox.P
 	if i.bubblewrap != "" {
 		v := view{system: system, write: append(slices.Clone(write), g.sockets...), read: read, etc: g.etc,
 			temporary: temporary}
-		p.Bwrap = i.bwrap(v, h.opts.Worker[0])
+		p.Bwrap = i.bwrap(v, h.launcher())
 	}
 	p.Write = slices.Concat(write, temporaryDirs, deviceFiles)
 	p.Read = slices.Concat(read, config, resolverDirs, []string{"/proc", "/dev/random", "/dev/urandom",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ type Options struct {
 	RunDir          string
 	WorkspacesDir   string
 	Worker          []string
+	Launcher        func(dir string) (string, error)
 	Isolation       string
 	DockerSocket    string
 	ExtraEnv        []string
@@ -39,6 +41,7 @@ type Host struct {
 	opts      Options // with all folders
 	log       *slog.Logger
 	program   Program // what jobs run
+	small     string  // the program that starts sandboxes, see launcher; empty if there is none
 	isolation isolation
 	runDir    string
 	derived   bool              // runDir is named by chooseDirs
@@ -82,7 +85,29 @@ func (h *Host) Leave() error {
 func (h *Host) Disks() []string { return []string{h.runDir, h.opts.CacheDir, h.opts.WorkspacesDir} }
 
 // Store writes a policy to a file, so that sandbox.Command of its name runs it.
-func (h *Host) Store(p sandbox.Policy, name string) error { return p.Store(name, h.opts.Worker[0]) }
+func (h *Host) Store(p sandbox.Policy, name string) error { return p.Store(name, h.launcher()) }
+
+// unpack writes the small program that starts sandboxes into the cache folder.
+func (h *Host) unpack() (err error) {
+	if h.opts.Launcher == nil {
+		return nil
+	}
+	dir := filepath.Join(h.opts.CacheDir, "launcher")
+	if err := errors.Join(makeDirs(dir), ownedByUs(h.opts.CacheDir), ownedByUs(dir)); err != nil {
+		return err
+	}
+	h.small, err = h.opts.Launcher(dir)
+	return err
+}
+
+// launcher returns the program that starts sandboxes: the small one, or our own if this build has no other, or if the
+// cache folder was deleted meanwhile.
+func (h *Host) launcher() string {
+	if _, err := os.Stat(h.small); h.small == "" || err != nil {
+		return h.opts.Worker[0]
+	}
+	return h.small
+}
 
 // CacheDir returns the folder for what jobs share.
 func (h *Host) CacheDir() string { return h.opts.CacheDir }

@@ -2,11 +2,10 @@ package host
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/ask"
 )
 
 // JobLimits bound all processes of a job together; 0 means no bound. Without the kernel's control groups, memory is
@@ -32,21 +31,15 @@ func size(n uint64) string {
 	}
 }
 
-// WorkspaceLimits bound the processes of a workspace that is a process of this host, as JobLimits do those of a job:
-// with control groups all of them together, otherwise the memory of each process, and the number of processes if the
-// kernel counts them. 0 means no bound.
-type WorkspaceLimits struct {
-	Memory    uint64 `json:"memory,omitempty"`    // bytes, including its private temporary folders
-	Processes uint64 `json:"processes,omitempty"` // at one time, including threads
-	Temporary uint64 `json:"temporary,omitempty"` // bytes in each of its private temporary folders
-}
+// WorkspaceLimits bound the processes of a workspace.
+type WorkspaceLimits = ask.Limits
 
 // maxAgentLog bounds the log of a workspace's process. The sandbox removes the older half when it is full.
 const maxAgentLog = 16 << 20
 
-// within returns the limits that a template asks for, or else the operator's, and a fault if the template asks for more
-// than those.
-func (l WorkspaceLimits) within(operator WorkspaceLimits) (WorkspaceLimits, error) {
+// bounded returns the limits l that a template asks for, or else the operator's, and a fault if the template asks for
+// more than those.
+func bounded(l, operator WorkspaceLimits) (WorkspaceLimits, error) {
 	for _, each := range []struct {
 		asked       *uint64
 		allowed     uint64
@@ -68,23 +61,6 @@ func (l WorkspaceLimits) within(operator WorkspaceLimits) (WorkspaceLimits, erro
 		}
 	}
 	return l, nil
-}
-
-// ParseSize reads a number of bytes such as 4GiB, 512MiB or 1000.
-func ParseSize(text string) (uint64, error) {
-	factor := uint64(1)
-	number := strings.TrimSpace(text)
-	for unit, bytes := range map[string]uint64{"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10} {
-		if digits, ok := strings.CutSuffix(number, unit); ok {
-			number, factor = strings.TrimSpace(digits), bytes
-			break
-		}
-	}
-	n, err := strconv.ParseUint(number, 10, 64)
-	if err != nil || n > 1<<62/factor {
-		return 0, fmt.Errorf("%q is not a size in bytes such as 4GiB or 512MiB", text)
-	}
-	return n * factor, nil
 }
 
 // lesser returns the lesser of two bounds, where 0 means none.

@@ -9,15 +9,17 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/ask"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
+
+// requestTimeout is how long a request may take to arrive.
+const requestTimeout = 10 * time.Second
 
 // processServer answers one build's requests.
 type processServer struct {
@@ -42,9 +44,9 @@ func (s *Slot) offerProcess(f Facts, env map[string]string) error {
 		}
 		s.process = p
 	}
-	env[programVariable], env[socketVariable] = sandbox.InnerProgram, s.processSocket()
+	env[ask.ProgramVariable], env[ask.SocketVariable] = sandbox.InnerProgram, s.processSocket()
 	if s.host.isolation.bubblewrap == "" {
-		env[programVariable] = s.host.opts.Worker[0]
+		env[ask.ProgramVariable] = s.host.opts.Worker[0]
 	}
 	if f.Transition != "start" && s.host.isolation.confined() {
 		// The daemon ends and removes what earlier versions of the starter "process" made; their own scripts find
@@ -109,7 +111,7 @@ func (p *processServer) answer(ctx context.Context, conn *net.UnixConn) error {
 		return fmt.Errorf("set deadline: %w", err)
 	}
 	err := p.do(ctx, conn)
-	answer := processAnswer{}
+	answer := ask.Answer{}
 	if err != nil {
 		answer.Error = err.Error()
 	}
@@ -138,11 +140,11 @@ func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
 	if uid != want {
 		return errors.New("another account asks than that of the job")
 	}
-	line, err := bufio.NewReader(io.LimitReader(conn, maxProcessRequest)).ReadBytes('\n')
+	line, err := bufio.NewReader(io.LimitReader(conn, ask.MaxRequest)).ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
-	r, err := parseProcessRequest(line)
+	r, err := ask.Parse(line)
 	if err != nil {
 		return err
 	}
@@ -151,84 +153,4 @@ func (p *processServer) do(ctx context.Context, conn *net.UnixConn) error {
 		return spaces.stop(p.id)
 	}
 	return spaces.start(ctx, p.id, r)
-}
-
-// ProcessCommand is the program's command "workspace-process", for templates:
-//
-//	coder workspace-process start [--memory SIZE] [--processes NUMBER] [--tmp SIZE] [--env NAME]... -- COMMAND [ARGUMENT]...
-//	coder workspace-process stop
-//
-// It blocks until the process has been started, or has ended.
-func ProcessCommand(args []string) error {
-	r, err := parseProcessArgs(args)
-	if err != nil {
-		return err
-	}
-	name := os.Getenv(socketVariable)
-	if name == "" {
-		return fmt.Errorf("workspace-process works in a build of a workspace only: %s is not set", socketVariable)
-	}
-	conn, err := net.Dial("unix", name)
-	if err != nil {
-		return fmt.Errorf("ask the provisioner: %w", err)
-	}
-	defer conn.Close()
-	line, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encode request: %w", err)
-	}
-	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("ask the provisioner: %w", err)
-	}
-	text, err := bufio.NewReader(conn).ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("wait for the provisioner: %w", err)
-	}
-	var answer processAnswer
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return fmt.Errorf("decode answer: %w", err)
-	}
-	if answer.Error != "" {
-		return errors.New(answer.Error)
-	}
-	return nil
-}
-
-const processUsage = "usage: workspace-process start [--memory SIZE] [--processes NUMBER] [--tmp SIZE] [--env " +
-	"NAME]... -- COMMAND [ARGUMENT]..., or workspace-process stop"
-
-func parseProcessArgs(args []string) (processRequest, error) {
-	if slices.Equal(args, []string{"stop"}) {
-		return processRequest{}, nil
-	}
-	if len(args) == 0 || args[0] != "start" {
-		return processRequest{}, errors.New(processUsage)
-	}
-	r := processRequest{Start: true, Env: map[string]string{}}
-	for args = args[1:]; len(args) > 0 && args[0] != "--"; args = args[2:] {
-		if len(args) < 2 {
-			return r, errors.New(processUsage)
-		}
-		var err error
-		switch name, value := args[0], args[1]; name {
-		case "--env":
-			r.Env[value] = os.Getenv(value)
-		case "--memory":
-			r.Limits.Memory, err = ParseSize(value)
-		case "--tmp":
-			r.Limits.Temporary, err = ParseSize(value)
-		case "--processes":
-			r.Limits.Processes, err = strconv.ParseUint(value, 10, 64)
-		default:
-			err = errors.New(processUsage)
-		}
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", args[0], err)
-		}
-	}
-	if len(args) < 2 {
-		return r, errors.New(processUsage)
-	}
-	r.Args = args[1:]
-	return r, nil
 }

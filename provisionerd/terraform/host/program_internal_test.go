@@ -3,6 +3,8 @@ package host
 import (
 	"strings"
 	"testing"
+
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/ask"
 )
 
 func TestConcern(t *testing.T) {
@@ -28,11 +30,11 @@ func FuzzProcessRequest(f *testing.F) {
 	f.Add([]byte(`{"start":false}`))
 	f.Add([]byte(`{"start":true,"args":[""],"env":{"A=":"\u0000"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		r, err := parseProcessRequest(line)
+		r, err := ask.Parse(line)
 		if err != nil || !r.Start {
 			return
 		}
-		for _, entry := range r.environment(map[string]string{"PATH": "/bin"}, "coder", "/home") {
+		for _, entry := range spaceEnviron(r.Env, map[string]string{"PATH": "/bin"}, "coder", "/home") {
 			if name, _, ok := strings.Cut(entry, "="); !ok || name == "" || strings.Contains(entry, "\x00") {
 				t.Errorf("environment %q", entry)
 			}

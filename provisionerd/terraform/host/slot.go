@@ -152,7 +152,7 @@ func (s *Slot) Allow(g Grant) error {
 // see it.
 func (s *Slot) Equip(env map[string]string) error {
 	s.policy.Env = Environ(env)
-	return s.policy.Store(s.beside("x"), s.host.opts.Worker[0])
+	return s.policy.Store(s.beside("x"), s.host.launcher())
 }
 
 // reset makes the slot's folders, empty.

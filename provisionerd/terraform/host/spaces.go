@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"os/user"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/internal/scratch"
+	"github.com/codermesh/codermesh/v2/provisionerd/terraform/ask"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/printable"
 	"github.com/codermesh/codermesh/v2/provisionerd/terraform/sandbox"
 )
@@ -47,11 +49,11 @@ func (s spaces) dir(id uuid.UUID) string {
 }
 
 // start starts the workspace's process, after ending one that runs.
-func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err error) {
+func (s spaces) start(ctx context.Context, id uuid.UUID, r ask.Request) (err error) {
 	if err := s.stop(id); err != nil {
 		return err
 	}
-	limits, err := r.Limits.within(s.host.opts.WorkspaceLimits)
+	limits, err := bounded(r.Limits, s.host.opts.WorkspaceLimits)
 	if err != nil {
 		return err
 	}
@@ -84,10 +86,10 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 		return err
 	}
 	p := s.host.policyOf(s.host.isolation, uid, g, filepath.Join(dir, "process"))
-	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, r.environment(s.host.baseEnv, name, home)
+	p.Exec, p.Args, p.Dir, p.Env = program, r.Args[1:], home, spaceEnviron(r.Env, s.host.baseEnv, name, home)
 	command := filepath.Join(dir, "sandbox")
 	defer func() { err = errors.Join(err, sandbox.Remove(command)) }()
-	if err := p.Store(command, s.host.opts.Worker[0]); err != nil {
+	if err := p.Store(command, s.host.launcher()); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_RDWR|os.O_APPEND|os.O_CREATE|noFollow, 0o600)
@@ -108,6 +110,19 @@ func (s spaces) start(ctx context.Context, id uuid.UUID, r processRequest) (err 
 		return fmt.Errorf("start workspace: %w: %s", err, lastWords(log, info.Size()))
 	}
 	return nil
+}
+
+// spaceEnviron returns what a workspace's process sees: the requested variables, and those of its account.
+func spaceEnviron(requested, base map[string]string, account, home string) []string {
+	env := map[string]string{"PATH": base["PATH"], "LANG": "C.UTF-8", "SHELL": "/bin/sh"}
+	for _, name := range []string{"LANG", skipSystemGit} {
+		if value := base[name]; value != "" {
+			env[name] = value
+		}
+	}
+	maps.Copy(env, requested)
+	env["HOME"], env["USER"], env["LOGNAME"] = home, account, account
+	return Environ(env)
 }
 
 // lastWords returns the end of what a log has from an offset on, in one line: who starts a workspace cannot read the

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
 // Watching returns env with pid as the process of every attached provider. Each second Terraform sends that process the
@@ -18,7 +16,7 @@ func Watching(env []string, pid int) ([]string, error) {
 	if at < 0 {
 		return env, nil
 	}
-	var providers tfexec.ReattachInfo
+	var providers map[string]attached
 	if err := json.Unmarshal([]byte(env[at][len(ReattachVariable)+1:]), &providers); err != nil {
 		return nil, fmt.Errorf("decode attached providers: %w", err)
 	}
@@ -33,4 +31,14 @@ func Watching(env []string, pid int) ([]string, error) {
 	env = slices.Clone(env)
 	env[at] = ReattachVariable + "=" + string(text)
 	return env, nil
+}
+
+// attached is how Terraform reaches a provider: tfexec.ReattachConfig, whose package is too large for the program that
+// runs in sandboxes.
+type attached struct {
+	Protocol        string
+	ProtocolVersion int
+	Pid             int
+	Test            bool
+	Addr            struct{ Network, String string }
 }
