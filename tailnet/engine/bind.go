@@ -50,6 +50,8 @@ type route struct {
 	probed   time.Time
 	// initiation is the latest handshake initiation that WireGuard sent to the peer: see Engine.RepeatHandshake.
 	initiation [device.MessageInitiationSize]byte
+	// answer is the latest answer to a handshake of the peer's: see Engine.answerAgain.
+	answer [device.MessageResponseSize]byte
 }
 
 // received is a WireGuard packet from a relay.
@@ -221,6 +223,9 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	if r == nil {
 		return b.Bind.Send(bufs, ep, offset)
 	}
+	if len(bufs[0]) == offset {
+		return b.answerAgain(r, ep)
+	}
 	b.engine.sentTo(r, bufs[0][offset:])
 	return b.sendBy(r, bufs, ep, offset)
 }
@@ -231,9 +236,11 @@ func (b *bind) sendBy(r *row, bufs [][]byte, ep conn.Endpoint, offset int) error
 	route.mu.Lock()
 	defer route.mu.Unlock()
 	defer b.report(route, r.Addr)
-	if first := bufs[0][offset:]; len(first) == device.MessageInitiationSize &&
-		first[0] == device.MessageInitiationType {
+	switch first := bufs[0][offset:]; {
+	case len(first) == device.MessageInitiationSize && first[0] == device.MessageInitiationType:
 		copy(route.initiation[:], first)
+	case len(first) == device.MessageResponseSize && first[0] == device.MessageResponseType:
+		copy(route.answer[:], first)
 	}
 	if route.relayed == 0 {
 		route.direct = false
@@ -288,6 +295,21 @@ func (b *bind) repeat(r *row) {
 			b.engine.logf("cannot repeat handshake with %s: %v", r.Name, err)
 		}
 	}
+}
+
+// answerAgain sends the latest answer to a handshake of the peer's once more, unless the peer has shown that it has it.
+func (b *bind) answerAgain(r *row, ep conn.Endpoint) error {
+	if !r.route.session.unconfirmed() {
+		return nil
+	}
+	buf := make([]byte, packet.GeneveFixedHeaderLength+device.MessageResponseSize)
+	r.route.mu.Lock()
+	copy(buf[packet.GeneveFixedHeaderLength:], r.route.answer[:])
+	r.route.mu.Unlock()
+	if buf[packet.GeneveFixedHeaderLength] != device.MessageResponseType {
+		return nil
+	}
+	return b.sendBy(r, [][]byte{buf}, ep, packet.GeneveFixedHeaderLength)
 }
 
 // way is how packets to a peer travel.

@@ -134,7 +134,8 @@ func (e *Engine) ResetSession(k Key) {
 }
 
 // RepeatHandshake sends the latest handshake initiation to a peer once more, in case it was lost. A peer that has
-// received it ignores the copy, so this delays no handshake in progress, which ResetSession would void.
+// received it repeats its answer, in case that was lost, so this delays no handshake in progress, which ResetSession
+// would void.
 func (e *Engine) RepeatHandshake(k Key) {
 	if r := e.peers.byKey(k); r != nil {
 		e.bind.repeat(r)

@@ -51,6 +51,13 @@ func (e *Engine) sentTo(r *row, packet []byte) {
 	}
 }
 
+// unconfirmed reports whether the peer may not have what this end answered its handshake with.
+func (s *session) unconfirmed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.derived && !s.usable
+}
+
 // outdated is what WireGuard logs, with the peer, of a handshake that proves the peer's key and drops: its time is not
 // later than that of the peer's last one.
 const outdated = "%v - ConsumeMessageInitiation: handshake replay @ %v"
@@ -61,7 +68,8 @@ const outdated = "%v - ConsumeMessageInitiation: handshake replay @ %v"
 // handshakes in vain until the clock has caught up. It still answers them, so this end begins one instead. If the
 // handshake is a copy of an old one, sent by an attacker, that costs the real peer one handshake, at most every five
 // seconds, and no session: WireGuard keeps the current one until the new one is used. After a handshake that was
-// answered, for which a copy may still come (see RepeatHandshake), WireGuard begins none for as long.
+// answered WireGuard begins none for as long. Then a copy (see RepeatHandshake) says that the answer has perhaps not
+// arrived.
 func (e *Engine) verbose(format string, args ...any) {
 	e.logf("[v2] "+format, args...)
 	if format != outdated {
@@ -71,5 +79,16 @@ func (e *Engine) verbose(format string, args ...any) {
 		if err := peer.SendHandshakeInitiation(false); err != nil {
 			e.logf("cannot begin a handshake instead of %v: %v", peer, err)
 		}
+		e.answerAgain(peer)
+	}
+}
+
+// answerAgain repeats the latest answer to a peer's handshake. The first one is lost if it is sent to a relay that the
+// peer is still connecting to, while no direct path is proven; the peer, which repeats its handshake as soon as there is
+// a path, would begin another one only half a second later.
+func (e *Engine) answerAgain(peer *device.Peer) {
+	// WireGuard knows the peer's endpoint, and bind.Send the answer, which it sends in place of an empty packet.
+	if err := peer.SendBuffers([][]byte{make([]byte, device.MessageEncapsulatingTransportSize)}); err != nil {
+		e.logf("cannot repeat the answer to %v: %v", peer, err)
 	}
 }
