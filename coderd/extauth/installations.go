@@ -1,10 +1,15 @@
 package extauth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"github.com/codermesh/codermesh/v2/coderd/database"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
@@ -31,6 +36,7 @@ type githubInstallations struct {
 type githubAccount struct {
 	ID     int64  `json:"id"`
 	Login  string `json:"login"`
+	Slug   string `json:"slug"` // of an enterprise, which has no login
 	Name   string `json:"name"`
 	Avatar string `json:"avatar_url"`
 	URL    string `json:"html_url"`
@@ -45,7 +51,6 @@ func (s *Service) installations(
 	if p.InstallationsURL == "" || t == "" {
 		return out, false
 	}
-	var answer githubInstallations
 	err := s.Ask(ctx, func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.InstallationsURL, nil)
 		if err != nil {
@@ -64,21 +69,48 @@ func (s *Service) installations(
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s answered %s", p.InstallationsURL, resp.Status)
 		}
-		return json.NewDecoder(resp.Body).Decode(&answer)
+		body, err := io.ReadAll(resp.Body) // which the client bounds
+		if err != nil {
+			return err
+		}
+		out, err = parseInstallations(body)
+		return err
 	})
 	if err != nil {
 		s.log.DebugContext(ctx, "cannot list installations of an app", "provider", p.ID, "err", err)
-		return out, false
+		return []sdk.ExternalAuthAppInstallation{}, false
 	}
-	for _, i := range answer.Installations[:min(len(answer.Installations), maxInstallations)] {
+	return out, true
+}
+
+// parseInstallations reads the answer of a provider: the first maxInstallations that have an id of their own and an
+// account with a name. An answer without a list, even an empty one, is an error: the provider does not say.
+func parseInstallations(body []byte) ([]sdk.ExternalAuthAppInstallation, error) {
+	var answer githubInstallations
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("read installations: %w", err)
+	}
+	if answer.Installations == nil {
+		return nil, errors.New("the answer has no list of installations")
+	}
+	out, seen := []sdk.ExternalAuthAppInstallation{}, map[int64]bool{}
+	for _, i := range answer.Installations {
+		login := accountName(cmp.Or(i.Account.Login, i.Account.Slug))
+		if i.ID <= 0 || seen[i.ID] || login == "" {
+			continue
+		}
+		if len(out) == maxInstallations {
+			break
+		}
+		seen[i.ID] = true
 		out = append(out, sdk.ExternalAuthAppInstallation{
 			ID: i.ID, ConfigureURL: webURL(i.URL), Account: sdk.ExternalAuthUser{
-				ID: i.Account.ID, Login: accountName(i.Account.Login), Name: accountName(i.Account.Name),
+				ID: i.Account.ID, Login: login, Name: accountName(i.Account.Name),
 				AvatarURL: webURL(i.Account.Avatar), ProfileURL: webURL(i.Account.URL),
 			},
 		})
 	}
-	return out, true
+	return out, nil
 }
 
 // webURL returns an address that a provider gave, or "" if a page must not link to it.
@@ -89,4 +121,14 @@ func webURL(text string) string {
 	return database.Visible(text)
 }
 
-func accountName(text string) string { return database.Visible(text[:min(len(text), maxAccountName)]) }
+// accountName returns the name of an account at a provider, without characters that change how what is beside them is
+// shown.
+func accountName(text string) string {
+	text = strings.TrimSpace(text[:min(len(text), maxAccountName)])
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}

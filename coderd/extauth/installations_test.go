@@ -53,11 +53,15 @@ func TestInstallations(t *testing.T) {
 		t.Errorf("installations: %s", cmp.Diff(want, []sdk.ExternalAuthAppInstallation(got.Installations)))
 	}
 	none("another user", "bob")
-	provider.Install(`{"installations":[` + strings.TrimSuffix(strings.Repeat(`{"id":1},`, 5000), ",") + `]}`)
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, `,{"id":%d,"account":{"login":"a"}}`, i+1)
+	}
+	provider.Install(`{"installations":[` + many.String()[1:] + `]}`)
 	if got := get("ann"); len(got.Installations) != 100 {
 		t.Errorf("%d installations", len(got.Installations))
 	}
-	for _, answer := range []string{"nonsense", "[]", `{"installations":{}}`, `{"installations":[{"id":"x"}]}`, `{"installations":[` + strings.Repeat(`{"id":1},`, 1<<20)} {
+	for _, answer := range []string{"nonsense", "[]", "null", "{}", `{"installations":null}`, `{"installations":[]} and more`, `{"installations":{}}`, `{"installations":[{"id":"x"}]}`, `{"installations":[` + strings.Repeat(`{"id":1},`, 1<<20)} {
 		provider.Install(answer)
 		none(fmt.Sprintf("%.20s", answer), "ann")
 	}

@@ -13,6 +13,7 @@ let forge: HTTPServer;
 let token: string;
 let denies = false;
 let word = "authorization_pending"; // the forge's for a code
+let installations: unknown; // of the forge's app; undefined: it has none
 
 const source = `
 terraform {
@@ -56,6 +57,8 @@ beforeAll(async () => {
       res
         .writeHead(200, { "Content-Type": "application/json" })
         .end(JSON.stringify({ access_token: "the-token", token_type: "bearer" }));
+    } else if (url.pathname === "/installations") {
+      res.writeHead(installations ? 200 : 403).end(JSON.stringify({ installations }));
     } else {
       res.writeHead(req.headers.authorization === "Bearer the-token" ? 200 : 401).end("{}");
     }
@@ -63,7 +66,7 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => forge.listen(0, "127.0.0.1", resolve));
   const { port } = forge.address() as { port: number };
   server = await Server.make();
-  for (const [i, id] of ["forge", "other"].entries()) {
+  for (const [i, id] of ["forge", "other", "app"].entries()) {
     const name = `CODER_EXTERNAL_AUTH_${i}_`;
     Object.assign(server.extra, {
       [`${name}ID`]: id,
@@ -79,14 +82,16 @@ beforeAll(async () => {
     });
   }
   Object.assign(server.extra, {
-    CODER_EXTERNAL_AUTH_2_ID: "code",
-    CODER_EXTERNAL_AUTH_2_TYPE: "custom",
-    CODER_EXTERNAL_AUTH_2_DISPLAY_NAME: "The code service",
-    CODER_EXTERNAL_AUTH_2_CLIENT_ID: "client",
-    CODER_EXTERNAL_AUTH_2_DEVICE_FLOW: "true",
-    CODER_EXTERNAL_AUTH_2_DEVICE_CODE_URL: `http://127.0.0.1:${port}/device`,
-    CODER_EXTERNAL_AUTH_2_TOKEN_URL: `http://127.0.0.1:${port}/token?device`,
-    CODER_EXTERNAL_AUTH_2_VALIDATE_URL: `http://127.0.0.1:${port}/user`,
+    CODER_EXTERNAL_AUTH_2_APP_INSTALL_URL: `http://app.apps.localhost:${port}/install`,
+    CODER_EXTERNAL_AUTH_2_APP_INSTALLATIONS_URL: `http://127.0.0.1:${port}/installations`,
+    CODER_EXTERNAL_AUTH_3_ID: "code",
+    CODER_EXTERNAL_AUTH_3_TYPE: "custom",
+    CODER_EXTERNAL_AUTH_3_DISPLAY_NAME: "The code service",
+    CODER_EXTERNAL_AUTH_3_CLIENT_ID: "client",
+    CODER_EXTERNAL_AUTH_3_DEVICE_FLOW: "true",
+    CODER_EXTERNAL_AUTH_3_DEVICE_CODE_URL: `http://127.0.0.1:${port}/device`,
+    CODER_EXTERNAL_AUTH_3_TOKEN_URL: `http://127.0.0.1:${port}/token?device`,
+    CODER_EXTERNAL_AUTH_3_VALIDATE_URL: `http://127.0.0.1:${port}/user`,
   });
   await server.start();
   token = await signUp(server);
@@ -170,4 +175,39 @@ it("links an account with a code that is entered at the service", async () => {
   await page.getByRole("button", { name: "Get another code" }).click();
   await page.getByText("Linked", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Unlink" }).waitFor();
+});
+
+it("lists the accounts that have installed the provider's app", async () => {
+  const { page } = await open(server.place, token);
+  const card = page.getByRole("heading", { name: "Installations" });
+  await page.goto("/external-auth/app");
+  await page.getByRole("link", { name: /^Link / }).click();
+  await page.getByText("Linked", { exact: true }).waitFor();
+  expect(await card.count()).toBe(0); // an OAuth application has none
+  installations = [];
+  await page.reload();
+  await card.waitFor();
+  await page.getByText("The app is not installed yet").waitFor();
+  const install = page.getByRole("link", { name: "Install the app" });
+  expect(new URL((await install.getAttribute("href"))!).pathname).toBe("/install");
+  await axe(page, "no installation");
+  const long = "w".repeat(120);
+  installations = [
+    { id: 1, html_url: "http://app.apps.localhost/settings/1", account: { login: "ann" } },
+    { id: 2, html_url: "javascript:alert(1)", account: { slug: "<b>corp</b>" } },
+    { id: 3, html_url: "http://app.apps.localhost/settings/3", account: { login: long } },
+    { id: 4, html_url: "http://app.apps.localhost/settings/4", account: null },
+  ];
+  await page.reload();
+  await page.getByRole("link", { name: "Install for another account" }).waitFor();
+  const rows = page.locator("main li");
+  expect(await rows.allTextContents()).toEqual(["ann", "<b>corp</b>", long]);
+  const addresses = await rows.evaluateAll((all) => all.map((row) => row.querySelector("a")?.getAttribute("href")));
+  expect(addresses.map((at) => at ?? "")).toEqual([
+    "http://app.apps.localhost/settings/1",
+    "",
+    "http://app.apps.localhost/settings/3",
+  ]);
+  await axe(page, "installations");
+  await fits(page, "installations");
 });

@@ -78,7 +78,7 @@ function Installations({ name, of, at }: { name: string; of: ExternalAuthAppInst
         {of.length === 0 ? (
           <p>The app is not installed yet: your workspaces have no access to your repositories at {name}.</p>
         ) : (
-          <ul className="flex flex-col gap-1">
+          <ul className="flex flex-col gap-1 [overflow-wrap:anywhere]">
             {of.map((i) => (
               <li key={i.id}>
                 {i.configure_url ? (
