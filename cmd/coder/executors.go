@@ -66,6 +66,7 @@ func (opts *terraformOptions) flags(f *pflag.FlagSet) {
 	flags.SetEnv(f.Lookup("cache-dir"), "CODER_CACHE_DIRECTORY", "CACHE_DIRECTORY")
 	flags.SetEnv(f.Lookup("provisioner-isolation"), "CODER_PROVISIONER_ISOLATION")
 	flags.SetEnv(f.Lookup("provisioner-docker-socket"), "CODER_PROVISIONER_DOCKER_SOCKET")
+	flags.AllowEmpty(f.Lookup("provisioner-docker-socket"))
 	flags.SetEnv(f.Lookup("provisioner-env"), "CODER_PROVISIONER_ENV")
 	flags.SetEnv(f.Lookup("provisioner-read"), "CODER_PROVISIONER_READ")
 }

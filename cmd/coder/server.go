@@ -221,6 +221,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	opts.terraform.flags(f)
 	opts.logs.Flags(f)
 	flags.SetEnvPrefix(cmd, "CODER_")
+	flags.AllowEmpty(f.Lookup("http-address"))
 	flags.SetEnv(f.Lookup("block-direct-connections"), "CODER_BLOCK_DIRECT_CONNECTIONS", "CODER_BLOCK_DIRECT")
 	opts.postgres.setEnv(f)
 	opts.pool.setEnv(f)

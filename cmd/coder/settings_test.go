@@ -100,6 +100,27 @@ func TestVariablesSetFlags(t *testing.T) {
 	})
 }
 
+// TestEmptyVariables: an empty variable sets the flags that have a default and whose usage says what empty means, and no
+// others.
+func TestEmptyVariables(t *testing.T) {
+	t.Parallel()
+	allowed := map[string]bool{}
+	commands(func(cmd *cobra.Command) {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			said := f.DefValue != "" && f.DefValue != "[]" && strings.Contains(f.Usage, "empty for")
+			if said != flags.EmptyAllowed(f) {
+				t.Errorf("%s --%s: an empty variable counts: %t; its default is %q and its usage %q", cmd.CommandPath(), f.Name, !said, f.DefValue, f.Usage)
+			}
+			if said {
+				allowed[f.Name] = true
+			}
+		})
+	})
+	if !allowed["http-address"] || !allowed["provisioner-docker-socket"] {
+		t.Errorf("empty variables count for %v", allowed)
+	}
+}
+
 // TestDocumentedSettings: the documentation lists what the daemons understand.
 func TestDocumentedSettings(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ type bakery struct {
 	Tags    []string
 	Prices  string
 	Recipe  string // secret
+	Shelf   string // empty for none
 }
 
 func newBakery() *bakery {
@@ -46,7 +47,10 @@ func newBakery() *bakery {
 	f.StringArrayVar(&b.Tags, "tag", nil, "tags")
 	f.StringVar(&b.Prices, "prices", "{}", "JSON object with prices")
 	f.StringVar(&b.Recipe, "recipe", "", "secret recipe")
+	f.StringVar(&b.Shelf, "shelf", "oak", "shelf for bread; empty for none")
 	flags.SetEnvPrefix(b.cmd, "BAKERY_")
+	flags.SetEnv(f.Lookup("shelf"), "BAKERY_SHELF", "BAKERY_OLD_SHELF")
+	flags.AllowEmpty(f.Lookup("shelf"))
 	b.set = settings.New(b.cmd, map[string]settings.Key{
 		"http-address": {Path: "networking.http.httpAddress"}, "ovens": {Path: "ovens"}, "open": {Path: "shop.open"}, "heat": {Path: "heat"},
 		"bake": {Path: "baking.duration"}, "keep": {Path: "retention.bread"}, "breads": {Path: "breads"}, "tag": {Path: "tags"},
@@ -160,6 +164,40 @@ func TestPrecedence(t *testing.T) {
 		if err := b.load(t, empty); err != nil || !b.Open || b.Ovens != 2 {
 			t.Errorf("%q: got %v, %+v", empty, err, b)
 		}
+	}
+}
+
+// TestEmptyVariable: an empty variable counts as unset unless empty means something for its flag.
+func TestEmptyVariable(t *testing.T) {
+	t.Setenv("BAKERY_HTTP_ADDRESS", "")
+	t.Setenv("BAKERY_OVENS", "")
+	t.Setenv("BAKERY_BREADS", "")
+	t.Setenv("BAKERY_SHELF", "")
+	const file = "ovens: 7\nshelf: pine\n"
+	source := func(b *bakery) string { return flags.Source(b.cmd.Flags().Lookup("shelf")) }
+	b := newBakery()
+	if err := b.load(t, file); err != nil {
+		t.Fatal(err)
+	}
+	if b.Shelf != "" || source(b) != "$BAKERY_SHELF" || b.Address != "127.0.0.1:80" || b.Ovens != 7 || !slices.Equal(b.Breads, []string{"rye"}) {
+		t.Errorf("got %+v, the shelf from %q", b, source(b))
+	}
+	b = newBakery()
+	if err := b.load(t, file, "--shelf=beech"); err != nil || b.Shelf != "beech" || source(b) != "" {
+		t.Errorf("with a flag: got %+v, %v", b, err)
+	}
+	t.Setenv("BAKERY_OLD_SHELF", "ash") // a value counts before an empty variable
+	b = newBakery()
+	if err := b.load(t, file); err != nil || b.Shelf != "ash" || source(b) != "$BAKERY_OLD_SHELF" {
+		t.Errorf("with another variable: got %+v, %v", b, err)
+	}
+	if err := os.Unsetenv("BAKERY_SHELF"); err != nil { // t.Setenv restores it
+		t.Fatal(err)
+	}
+	t.Setenv("BAKERY_OLD_SHELF", "")
+	b = newBakery()
+	if err := b.load(t, ""); err != nil || b.Shelf != "" || source(b) != "$BAKERY_OLD_SHELF" {
+		t.Errorf("with that one empty: got %+v, %v", b, err)
 	}
 }
 

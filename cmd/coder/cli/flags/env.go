@@ -23,6 +23,7 @@ const (
 	envPrefixOfFlags = "codermesh_env_prefix"
 	envShown         = "codermesh_env_shown" // the flag's usage names its variables
 	sourceAnnotation = "codermesh_source"
+	emptyAnnotation  = "codermesh_empty" // an empty variable sets the flag
 )
 
 // SetEnv sets the environment variables of a flag. The first that is set counts.
@@ -89,33 +90,60 @@ func SetSource(flag *pflag.Flag, source string) {
 	flag.Annotations[sourceAnnotation] = []string{source}
 }
 
-// BindEnv sets flags that are not on the command line from their variables. An empty variable counts as unset.
+// AllowEmpty makes an empty variable set a flag, for a setting that has a default and whose usage says what empty means.
+// A variable with a value counts before an empty one.
+func AllowEmpty(flag *pflag.Flag) {
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[emptyAnnotation] = nil
+}
+
+// EmptyAllowed reports whether an empty variable sets a flag.
+func EmptyAllowed(flag *pflag.Flag) bool {
+	_, ok := flag.Annotations[emptyAnnotation]
+	return ok
+}
+
+// BindEnv sets flags that are not on the command line from their variables. An empty variable counts as unset, as
+// scripts and files of variables leave them, except where AllowEmpty says otherwise.
 func BindEnv(cmd *cobra.Command) error {
 	var failed error
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed || failed != nil {
 			return
 		}
-		for _, name := range EnvNames(cmd, flag) {
-			value := os.Getenv(name)
-			if value == "" {
-				continue
-			}
-			values := []string{value}
-			if flag.Value.Type() == "stringArray" {
-				values = strings.Split(value, ",")
-			}
-			SetSource(flag, "$"+name)
-			for _, v := range values {
-				if err := cmd.Flags().Set(flag.Name, v); err != nil {
-					failed = fault.New(fault.Invalid, "cannot use the environment variable %s: %w", name, err)
-					return
-				}
-			}
+		name, ok := variableOf(cmd, flag)
+		if !ok {
 			return
+		}
+		values := []string{os.Getenv(name)}
+		if flag.Value.Type() == "stringArray" {
+			values = strings.Split(values[0], ",")
+		}
+		SetSource(flag, "$"+name)
+		for _, v := range values {
+			if err := cmd.Flags().Set(flag.Name, v); err != nil {
+				failed = fault.New(fault.Invalid, "cannot use the environment variable %s: %w", name, err)
+				return
+			}
 		}
 	})
 	return failed
+}
+
+// variableOf returns the variable that sets a flag: the first with a value, or else the first that is empty and counts.
+func variableOf(cmd *cobra.Command, flag *pflag.Flag) (name string, ok bool) {
+	for _, each := range EnvNames(cmd, flag) {
+		value, set := os.LookupEnv(each)
+		if value != "" {
+			return each, true
+		}
+		if set && !ok && EmptyAllowed(flag) {
+			name, ok = each, true
+		}
+	}
+	return name, ok
 }
 
 // ShowEnv makes the help of root and its commands name each flag's variables.
