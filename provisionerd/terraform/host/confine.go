@@ -224,9 +224,7 @@ func (h *Host) SetUp(
 	ctx context.Context, program Program, cliConfig string, mirrors []string, mayUnconfined bool,
 ) (err error) {
 	h.program = program
-	if err := h.unpack(); err != nil {
-		return err
-	}
+	h.unpack()
 	if h.isolation, err = h.chooseIsolation(ctx, mirrors); err != nil {
 		return err
 	}

@@ -87,21 +87,24 @@ func (h *Host) Disks() []string { return []string{h.runDir, h.opts.CacheDir, h.o
 // Store writes a policy to a file, so that sandbox.Command of its name runs it.
 func (h *Host) Store(p sandbox.Policy, name string) error { return p.Store(name, h.launcher()) }
 
-// unpack writes the small program that starts sandboxes into the cache folder.
-func (h *Host) unpack() (err error) {
+// unpack writes the small program that starts sandboxes into the cache folder. It runs with our rights, so another
+// account's folder does not get it: volumes of containers are like that.
+func (h *Host) unpack() {
 	if h.opts.Launcher == nil {
-		return nil
+		return
 	}
 	dir := filepath.Join(h.opts.CacheDir, "launcher")
-	if err := errors.Join(makeDirs(dir), ownedByUs(h.opts.CacheDir), ownedByUs(dir)); err != nil {
-		return err
+	err := errors.Join(makeDirs(dir), ownedByUs(h.opts.CacheDir), ownedByUs(dir))
+	if err == nil {
+		h.small, err = h.opts.Launcher(dir)
 	}
-	h.small, err = h.opts.Launcher(dir)
-	return err
+	if err != nil {
+		h.log.Info("this program starts sandboxes, which takes longer than with a small one", "err", err)
+	}
 }
 
-// launcher returns the program that starts sandboxes: the small one, or our own if this build has no other, or if the
-// cache folder was deleted meanwhile.
+// launcher returns the program that starts sandboxes: the small one, or our own if there is no other, or if the cache
+// folder was deleted meanwhile.
 func (h *Host) launcher() string {
 	if _, err := os.Stat(h.small); h.small == "" || err != nil {
 		return h.opts.Worker[0]

@@ -1,9 +1,10 @@
 package host
 
 import (
-	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -11,43 +12,46 @@ import (
 // was deleted.
 func TestLauncher(t *testing.T) {
 	t.Parallel()
-	h := &Host{opts: Options{CacheDir: t.TempDir(), Worker: []string{"/opt/coder", "worker"}}}
-	own := func(when string) {
-		t.Helper()
-		if err := h.unpack(); err != nil || h.launcher() != "/opt/coder" {
-			t.Errorf("%s %s starts sandboxes, %v", when, h.launcher(), err)
+	opts := Options{CacheDir: t.TempDir(), Worker: []string{"/opt/coder", "worker"}}
+	small := filepath.Join(opts.CacheDir, "launcher", "small")
+	after := func(unpack func(dir string) (string, error)) *Host {
+		h := &Host{opts: opts, log: slog.New(slog.DiscardHandler)}
+		h.opts.Launcher = unpack
+		h.unpack()
+		return h
+	}
+	for name, unpack := range map[string]func(string) (string, error){
+		"without another program":       nil,
+		"in a build that lacks it":      func(string) (string, error) { return "", nil },
+		"when the disk is full":         func(string) (string, error) { return "", syscall.ENOSPC },
+		"when the folder cannot be had": func(string) (string, error) { return "/nonexistent/small", nil },
+	} {
+		if got := after(unpack).launcher(); got != "/opt/coder" {
+			t.Errorf("%s %s starts sandboxes", name, got)
 		}
 	}
-	own("without another program")
-	h.opts.Launcher = func(string) (string, error) { return "", nil }
-	own("in a build that lacks it")
-	h.opts.Launcher = func(dir string) (string, error) {
+	h := after(func(dir string) (string, error) {
 		name := filepath.Join(dir, "small")
 		return name, os.WriteFile(name, nil, 0o755)
+	})
+	if got := h.launcher(); got != small {
+		t.Errorf("%s starts sandboxes", got)
 	}
-	if err := h.unpack(); err != nil || h.launcher() != filepath.Join(h.opts.CacheDir, "launcher", "small") {
-		t.Errorf("%s starts sandboxes, %v", h.launcher(), err)
-	}
-	if err := os.RemoveAll(h.opts.CacheDir); err != nil {
+	if err := os.RemoveAll(opts.CacheDir); err != nil {
 		t.Fatal(err)
 	}
-	if h.launcher() != "/opt/coder" {
-		t.Errorf("%s starts sandboxes when it was deleted", h.launcher())
-	}
-	full := errors.New("the disk is full")
-	h.opts.Launcher = func(string) (string, error) { return "", full }
-	if err := h.unpack(); !errors.Is(err, full) {
-		t.Errorf("a program that cannot be written: %v", err)
+	if got := h.launcher(); got != "/opt/coder" {
+		t.Errorf("%s starts sandboxes when the other one was deleted", got)
 	}
 }
 
-// TestLauncherOfOthers: a program is not taken from a folder that another account may write.
+// TestLauncherOfOthers: a program does not come from a folder of another account.
 func TestLauncherOfOthers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give folders away")
 	}
-	h := &Host{opts: Options{CacheDir: t.TempDir()}}
+	h := &Host{opts: Options{CacheDir: t.TempDir(), Worker: []string{"/opt/coder"}}, log: slog.New(slog.DiscardHandler)}
 	h.opts.Launcher = func(string) (string, error) {
 		t.Error("unpacked into a folder of another account")
 		return "", nil
@@ -59,8 +63,9 @@ func TestLauncherOfOthers(t *testing.T) {
 		if err := os.Lchown(dir, 1000, 1000); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.unpack(); err == nil {
-			t.Errorf("%s of another account was taken", dir)
+		h.unpack()
+		if got := h.launcher(); got != "/opt/coder" {
+			t.Errorf("%s starts sandboxes", got)
 		}
 		if err := os.Lchown(dir, 0, 0); err != nil {
 			t.Fatal(err)
