@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/readme"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/starters"
 )
@@ -25,13 +26,14 @@ func (s *Service) listExamples(w http.ResponseWriter, _ *http.Request) error {
 	out := sdk.List[sdk.TemplateExample]{}
 	for _, starter := range starters.List() {
 		files, _, _ := starters.Get(starter.Name)
-		readme, err := fs.ReadFile(files, "README.md")
+		text, err := fs.ReadFile(files, "README.md")
 		if err != nil {
 			return fmt.Errorf("read starter %s: %w", starter.Name, err)
 		}
+		_, markdown := readme.Parse(string(text))
 		out = append(out, sdk.TemplateExample{
 			ID: starter.Name, Name: starter.DisplayName, Description: starter.Description, Icon: starter.Icon,
-			Tags: starter.Tags, Markdown: string(readme),
+			Tags: starter.Tags, Markdown: markdown,
 		})
 	}
 	return httpapi.Write(w, http.StatusOK, out)

@@ -485,18 +485,24 @@ func checkTexts(name, displayName, description, icon string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	for _, t := range []struct {
-		field, value string
-		limit        int
-	}{{"display_name", displayName, maxDisplayName}, {"description", description, maxDescription}, {"icon", icon, maxIcon}} {
-		hidden := httpapi.Hidden
-		if t.field == "description" {
-			hidden = func(r rune) bool { return r != '\n' && r != '\r' && r != '\t' && httpapi.Hidden(r) }
+	for _, t := range [][2]string{{"display_name", displayName}, {"description", description}, {"icon", icon}} {
+		if err := checkText(t[0], t[1]); err != nil {
+			return err
 		}
-		if len(t.value) > t.limit || strings.ContainsFunc(t.value, hidden) {
-			return fault.New(fault.Invalid, "The template's %s is invalid.", strings.ReplaceAll(t.field, "_", " ")).
-				WithField(t.field, fmt.Sprintf("must be text of at most %d bytes, all of it visible", t.limit))
-		}
+	}
+	return nil
+}
+
+// checkText returns a fault if a template cannot have the value in the field: display_name, description or icon.
+func checkText(field, value string) error {
+	limit := map[string]int{"display_name": maxDisplayName, "description": maxDescription, "icon": maxIcon}[field]
+	hidden := httpapi.Hidden
+	if field == "description" {
+		hidden = func(r rune) bool { return r != '\n' && r != '\r' && r != '\t' && httpapi.Hidden(r) }
+	}
+	if len(value) > limit || strings.ContainsFunc(value, hidden) {
+		return fault.New(fault.Invalid, "The template's %s is invalid.", strings.ReplaceAll(field, "_", " ")).
+			WithField(field, fmt.Sprintf("must be text of at most %d bytes, all of it visible", limit))
 	}
 	return nil
 }

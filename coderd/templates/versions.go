@@ -23,6 +23,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/rbac"
 	"github.com/codermesh/codermesh/v2/coderd/templates/tfvars"
 	"github.com/codermesh/codermesh/v2/internal/fault"
+	"github.com/codermesh/codermesh/v2/internal/readme"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 )
 
@@ -285,7 +286,8 @@ func (s *Service) versionsJSON(
 		out[i] = sdk.TemplateVersion{
 			ID: v.ID, TemplateID: v.TemplateID, OrganizationID: v.OrganizationID, CreatedAt: v.CreatedAt,
 			UpdatedAt: v.UpdatedAt, Name: v.Name,
-			Message: v.Message, Job: shown[v.JobID], Readme: v.Readme, Archived: v.Archived,
+			Message: v.Message, Job: shown[v.JobID], Readme: v.Readme, ReadmeMetadata: readmeMetadata(v.Readme),
+			Archived:         v.Archived,
 			CreatedBy:        sdk.MinimalUser{ID: v.CreatedBy, Username: row.Creator, Name: row.CreatorName},
 			HasExternalAgent: row.ExternalAgent,
 		}
@@ -294,6 +296,24 @@ func (s *Service) versionsJSON(
 		}
 	}
 	return out, nil
+}
+
+// readmeMetadata returns what a README says about its template, as far as a template can have it.
+func readmeMetadata(text string) sdk.ReadmeMetadata {
+	found, _ := readme.Parse(text)
+	var m sdk.ReadmeMetadata
+	if checkText("display_name", found.DisplayName) == nil {
+		m.DisplayName = found.DisplayName
+	}
+	if checkText("description", found.Description) == nil {
+		m.Description = found.Description
+	}
+	// Other values are files beside the README, or addresses of other hosts, which pages do not load.
+	if rooted := strings.HasPrefix(found.Icon, "/icon/") || strings.HasPrefix(found.Icon, "/emojis/"); rooted &&
+		checkText("icon", found.Icon) == nil {
+		m.Icon = found.Icon
+	}
+	return m
 }
 
 func (s *Service) writeVersion(w http.ResponseWriter, r *http.Request, status int, id uuid.UUID) error {

@@ -21,11 +21,20 @@ type TemplateVersion struct {
 	Message             string               `json:"message"`
 	Job                 ProvisionerJob       `json:"job"`
 	Readme              string               `json:"readme"`
+	ReadmeMetadata      ReadmeMetadata       `json:"readme_metadata"`
 	CreatedBy           MinimalUser          `json:"created_by"`
 	Archived            bool                 `json:"archived"`
 	Warnings            List[string]         `json:"warnings,omitempty"`
 	MatchedProvisioners *MatchedProvisioners `json:"matched_provisioners,omitempty"`
 	HasExternalAgent    bool                 `json:"has_external_agent"`
+}
+
+// ReadmeMetadata is what the front matter of a version's README says about its template. A field that is empty is absent
+// there, or is not valid for a template. Clients take them for a new template; the server never sets them.
+type ReadmeMetadata struct {
+	DisplayName string `json:"display_name,omitempty"`
+	Description string `json:"description,omitempty"`
+	Icon        string `json:"icon,omitempty"` // a path on the server
 }
 
 type CreateTemplateVersionRequest struct {

@@ -5,6 +5,9 @@ import (
 	"embed"
 	"io/fs"
 	"slices"
+	"sync"
+
+	"github.com/codermesh/codermesh/v2/internal/readme"
 )
 
 //go:embed devcontainer docker external kubernetes process
@@ -19,47 +22,39 @@ type Starter struct {
 	Tags        []string
 }
 
-var all = []Starter{
-	{
-		Name: "devcontainer", DisplayName: "Dev containers", Icon: "/icon/devcontainer.svg",
-		Tags: []string{"docker", "container", "devcontainer"},
-		Description: "Runs the dev container that a Git repository's devcontainer.json describes, on the " +
-			"provisioner's Docker host.",
-	},
-	{
-		Name: "docker", DisplayName: "Docker containers", Icon: "/icon/docker.svg",
-		Tags:        []string{"docker", "container"},
-		Description: "Runs workspaces as containers on the provisioner's host. Home folders are kept between restarts.",
-	},
-	{
-		Name: "external", DisplayName: "Your own machine", Icon: "/icon/desktop.svg", Tags: []string{"external"},
-		Description: "Uses a Linux machine that you already have: run one command on it.",
-	},
-	{
-		Name: "kubernetes", DisplayName: "Kubernetes pods", Icon: "/icon/kubernetes.svg",
-		Tags:        []string{"kubernetes", "container"},
-		Description: "Runs workspaces as pods. Home folders are persistent volumes, kept between restarts.",
-	},
-	{
-		Name: "process", DisplayName: "Processes on the provisioner's host", Icon: "/icon/terminal.svg",
-		Tags: []string{"local"},
-		Description: "Runs workspaces as sandboxed processes on the provisioner's machine. There is nothing to " +
-			"install: best for a first try.",
-	},
-}
+// all are the starters, sorted by name. Each describes its template in the front matter of its README, which a template
+// made of it keeps.
+var all = sync.OnceValue(func() []Starter {
+	entries, err := content.ReadDir(".")
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	list := make([]Starter, 0, len(entries))
+	for _, entry := range entries {
+		text, err := content.ReadFile(entry.Name() + "/README.md")
+		if err != nil {
+			panic(err)
+		}
+		m, _ := readme.Parse(string(text))
+		list = append(list, Starter{
+			Name: entry.Name(), DisplayName: m.DisplayName, Description: m.Description, Icon: m.Icon, Tags: m.Tags,
+		})
+	}
+	return list
+})
 
 // List returns the starters, sorted by name.
-func List() []Starter { return slices.Clone(all) }
+func List() []Starter { return slices.Clone(all()) }
 
 // Get returns the files and the description of a starter, or false if there is none with that name.
 func Get(name string) (fs.FS, Starter, bool) {
-	i := slices.IndexFunc(all, func(s Starter) bool { return s.Name == name })
+	i := slices.IndexFunc(all(), func(s Starter) bool { return s.Name == name })
 	if i < 0 {
 		return nil, Starter{}, false
 	}
 	files, err := fs.Sub(content, name)
 	if err != nil {
-		panic(err) // the names above are valid paths
+		panic(err) // its name is a valid path
 	}
-	return files, all[i], true
+	return files, all()[i], true
 }

@@ -3,6 +3,7 @@ package starters_test
 import (
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,12 +13,12 @@ import (
 func TestStartersAreComplete(t *testing.T) {
 	t.Parallel()
 	list := starters.List()
-	if len(list) != 5 {
-		t.Fatalf("List: %d starters, want 5", len(list))
+	if len(list) != 5 || !slices.IsSortedFunc(list, func(a, b starters.Starter) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Fatalf("List: %d starters, want 5, sorted", len(list))
 	}
 	for _, want := range list {
 		files, got, ok := starters.Get(want.Name)
-		if !ok || got.Name != want.Name || got.Description == "" || got.DisplayName == "" || got.Icon == "" {
+		if !ok || got.Name != want.Name || got.Description == "" || got.DisplayName == "" || got.Icon == "" || len(got.Tags) == 0 {
 			t.Errorf("Get(%q): %+v, %v", want.Name, got, ok)
 			continue
 		}

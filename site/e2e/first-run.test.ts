@@ -43,12 +43,12 @@ it("guides the first user to the first template and workspace", async () => {
   await page.getByRole("radio", { name: /Processes on the provisioner/ }).check();
   await axe(page, "new template");
   await page.getByRole("button", { name: "Import" }).click();
-  await page.getByText("Import succeeded: name your template").waitFor({ timeout: 60_000 });
+  await page.getByText("Import succeeded").waitFor({ timeout: 60_000 });
   expect(await page.getByRole("log").innerText()).toContain("Plan:");
   // The address names the import: a reload resumes it.
   await page.reload();
   await page.getByRole("button", { name: "Create template" }).click();
-  await page.getByRole("heading", { name: "Processes on the provisioner's host" }).waitFor();
+  await page.getByRole("heading", { name: "Processes on the provisioner's host", level: 1 }).waitFor();
   await picture(page, "template");
 
   await page.getByRole("link", { name: "Create workspace" }).click();

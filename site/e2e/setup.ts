@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { type Place, run, Server, until } from "./server";
@@ -34,8 +34,11 @@ export async function signUp(server: Server): Promise<string> {
   return token;
 }
 
+// pushProcess makes the template that most tests use. It has no display name: pages show it as process.
 export async function pushProcess(place: Place) {
   await run(place, ["templates", "init", "--id", "process", `${place.dir}/process`]);
+  const readme = `${place.dir}/process/README.md`;
+  writeFileSync(readme, readFileSync(readme, "utf8").replace(/^---\n[^]*?\n---\n/, ""));
   await run(place, ["templates", "push", "process", "-d", `${place.dir}/process`, "-y"]);
 }
 

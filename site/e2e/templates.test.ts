@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, inject, it } from "vitest";
 import { axe, contentOf, fits, open, picture, rewrite, withBrowser } from "./browser";
-import { api } from "./server";
+import { api, run } from "./server";
 
 withBrowser();
 const place = inject("place");
@@ -71,7 +71,7 @@ resource "coder_agent" "main" {
   await page.getByRole("button", { name: "Import" }).click();
   await page.getByLabel("zone").fill("north", { timeout: 60_000 });
   await page.getByRole("button", { name: "Import with these values" }).click();
-  await page.getByText("Import succeeded: name your template").waitFor({ timeout: 60_000 });
+  await page.getByText("Import succeeded").waitFor({ timeout: 60_000 });
   await page.getByRole("button", { name: "Create template" }).click();
 
   await page.getByRole("heading", { name: "Asking", level: 2 }).waitFor();
@@ -98,6 +98,38 @@ resource "coder_agent" "main" {
     display_name: markup,
     default_ttl_ms: 8 * 3_600_000,
   });
+});
+
+it("makes templates of a starter, which keep its icon and texts and have names of their own", async () => {
+  const { page } = await open(place, token, { width: 390 });
+  await page.goto("/templates/new");
+  await page.getByText("Choose a source: it suggests a name.").waitFor();
+  await page.getByRole("radio", { name: /Processes on the provisioner/ }).check();
+  await page.locator('input[value="process-2"]').waitFor();
+  await fits(page, "the starters");
+  await axe(page, "the starters");
+  await page.getByRole("button", { name: "Import" }).click();
+  await page.getByText("Import succeeded").waitFor({ timeout: 60_000 });
+  expect(await page.getByRole("textbox", { name: "Name" }).count()).toBe(0); // it was asked for
+  await page.getByText("Users see this when they create a workspace.").waitFor();
+  await fits(page, "the new template");
+  await axe(page, "the new template");
+
+  // Meanwhile, the name is taken: only then it is asked for again.
+  const version = new URL(page.url()).searchParams.get("version");
+  await run(place, ["templates", "push", "process-2", "-d", join(place.dir, "process"), "-y"]);
+  await page.getByRole("button", { name: "Create template" }).click();
+  await page.getByText('A template named "process-2" already exists.').first().waitFor();
+  await page.getByRole("textbox", { name: "Name" }).fill("process-3");
+  await page.getByRole("button", { name: "Create template" }).click();
+  await page.waitForURL("**/templates/process-3");
+  await page.getByRole("heading", { name: "Processes on the provisioner's host", level: 1 }).waitFor();
+  expect(await api(place, token, "GET", "organizations/default/templates/process-3")).toMatchObject({
+    icon: "/icon/terminal.svg",
+    description: expect.stringContaining("There is nothing to install"),
+    active_version_id: version,
+  });
+  for (const name of ["process-2", "process-3"]) await run(place, ["templates", "delete", name, "-y"]);
 });
 
 it("creates a version and goes back to the old one", async () => {

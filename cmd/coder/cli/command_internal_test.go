@@ -509,6 +509,10 @@ func TestTemplatesInit(t *testing.T) {
 	if r := run(t, "", "", "templates", "init"); fault.CodeOf(r.fault) != fault.Invalid {
 		t.Errorf("no starter: got %v", r.fault)
 	}
+	if r := run(t, "", "", "templates", "init", "nope"); fault.CodeOf(r.fault) != fault.Invalid ||
+		!strings.Contains(r.fault.Error(), `"nope" is not a starter`) {
+		t.Errorf("a folder without a starter: got %v", r.fault)
+	}
 }
 
 func TestReport(t *testing.T) {

@@ -2502,11 +2502,20 @@ export interface TemplateVersion {
   message: string;
   job: ProvisionerJob;
   readme: string;
+  readme_metadata: ReadmeMetadata;
   created_by: MinimalUser;
   archived: boolean;
   warnings?: string[];
   matched_provisioners?: MatchedProvisioners | null;
   has_external_agent: boolean;
+}
+
+// ReadmeMetadata is what the front matter of a version's README says about its template. A field that is empty is absent
+// there, or is not valid for a template. Clients take them for a new template; the server never sets them.
+export interface ReadmeMetadata {
+  display_name?: string;
+  description?: string;
+  icon?: string; // a path on the server
 }
 
 export interface CreateTemplateVersionRequest {

@@ -4,18 +4,20 @@ import { useLocation, useSearch } from "wouter";
 import { post, send } from "~/api/client";
 import { queries } from "~/api/queries";
 import { activateVersion, createVersion, reimport } from "~/api/templates";
-import type { Template, VariableValue } from "~/api/types";
+import type { ReadmeMetadata, Template, TemplateVersion, VariableValue } from "~/api/types";
 import { ImportResult } from "~/components/template/import-result";
 import { FolderInput, type Source, StarterChoice } from "~/components/template/upload";
 import { VariablesForm } from "~/components/template/variables-form";
 import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { Field, Form, Select, TextField } from "~/components/ui/form";
+import { Icon } from "~/components/ui/icon";
 import { LinkButton } from "~/components/ui/link-button";
 import { Note } from "~/components/ui/note";
 import { Page } from "~/components/ui/page";
 import { Pending, PendingPage } from "~/components/ui/pending";
 import { TagsInput, parseTags } from "~/components/ui/tags-input";
+import { freeName, nameFrom } from "~/lib/free-name";
 import { useTitle } from "~/lib/hooks";
 import { importing, paths } from "~/lib/path";
 import { useTemplateRef } from "~/lib/template-ref";
@@ -49,19 +51,13 @@ function Choose({ template, starter }: { template: Template | undefined; starter
   const organizations = useQuery(queries.organizations());
   const [picked, setOrganization] = useState("");
   const organization = picked || (organizations.data?.find((o) => o.is_default) ?? organizations.data?.[0])?.id;
-  const [name, setName] = useState("");
+  const templates = useQuery({ ...queries.templates(), enabled: !template });
+  const taken = (templates.data ?? []).filter((t) => t.organization_id === organization).map((t) => t.name);
+  const [typed, setName] = useState<string>();
   const [message, setMessage] = useState("");
   const [tags, setTags] = useState("");
-  const suggested =
-    source?.kind === "folder"
-      ? source.name
-          .toLowerCase()
-          .replace(/[^a-z0-9]+/g, "-")
-          .replace(/^-|-$/g, "")
-      : source?.kind === "starter"
-        ? source.id
-        : "";
-  const chosen = name || suggested;
+  const base = source?.kind === "folder" ? nameFrom(source.name) : source?.kind === "starter" ? source.id : "";
+  const chosen = typed ?? (base && templates.data ? freeName(base, taken) : "");
   const start = useMutation({
     mutationFn: async () => {
       const file =
@@ -126,11 +122,16 @@ function Choose({ template, starter }: { template: Template | undefined; starter
           {!template && (
             <TextField
               label="Name"
-              value={name}
-              placeholder={suggested}
+              value={chosen}
               onChange={setName}
               maxLength={32}
-              hint="Lower-case letters, digits and hyphens. Shown when users create a workspace."
+              autoComplete="off"
+              spellCheck={false}
+              hint={
+                base
+                  ? "Lower-case letters, digits and hyphens. Part of the template's address."
+                  : "Choose a source: it suggests a name."
+              }
             />
           )}
           {template && (
@@ -176,6 +177,7 @@ function Import({
   const ref = template && refOf(template);
   const [name, setName] = useState(given);
   const version = useQuery(queries.version(id));
+  const templates = useQuery({ ...queries.templates(), enabled: !template });
   const finish = useMutation({
     mutationFn: async () => {
       if (template) {
@@ -184,7 +186,7 @@ function Import({
       }
       return post("organizations/{organization}/templates", {
         organization: version.data!.organization_id,
-        body: { name, template_version_id: id },
+        body: { ...aboutOf(version.data!, templates.data ?? []), name, template_version_id: id },
       });
     },
     onSuccess: (made) => navigate(paths.template(refOf(made))),
@@ -207,16 +209,30 @@ function Import({
         </Card>
       )}
       {job.status === "succeeded" && (
-        <Card title={template ? "Import succeeded" : "Import succeeded: name your template"}>
+        <Card title="Import succeeded">
           <Form
             request={finish}
             submit={template ? "Activate version" : "Create template"}
+            disabled={!template && (name === "" || !templates.data)}
             cancel={template && <LinkButton href={`${paths.template(ref!)}/versions`}>Not now</LinkButton>}
           >
             {template ? (
               <p className="text-muted">New workspaces use it immediately, existing ones after their next update.</p>
             ) : (
-              <TextField label="Name" name="name" required value={name} onChange={setName} className="max-w-sm" />
+              <>
+                <Shown name={name} about={aboutOf(version.data, templates.data ?? [])} />
+                {(given === "" || finish.isError) && (
+                  <TextField
+                    label="Name"
+                    name="name"
+                    required
+                    maxLength={32}
+                    value={name}
+                    onChange={setName}
+                    className="max-w-sm"
+                  />
+                )}
+              </>
             )}
           </Form>
         </Card>
@@ -244,3 +260,32 @@ function Import({
     </>
   );
 }
+
+const longestDisplayName = 64; // the server's limit
+
+// aboutOf is what the version's README says about its template. A display name that another template has gets a number.
+function aboutOf({ readme_metadata: about, organization_id }: TemplateVersion, templates: Template[]): ReadmeMetadata {
+  const shown = about.display_name;
+  if (!shown) return about;
+  const taken = new Set(templates.filter((t) => t.organization_id === organization_id).map((t) => t.display_name));
+  let free = shown;
+  for (let n = 2; taken.has(free); n++) free = `${shown} ${n}`;
+  return { ...about, display_name: free.length > longestDisplayName ? shown : free };
+}
+
+// Shown is the new template as users will see it.
+const Shown = ({ name, about }: { name: string; about: ReadmeMetadata }) => (
+  <div className="flex items-start gap-3">
+    <Icon src={about.icon} name={name} className="size-9" />
+    <div className="min-w-0">
+      <p className="font-semibold">
+        {about.display_name || name}{" "}
+        {about.display_name && <span className="text-[13px] font-normal text-muted">{name}</span>}
+      </p>
+      <p className="text-muted">{about.description || "No description"}</p>
+      <p className="mt-1 text-[13px] text-muted">
+        Users see this when they create a workspace. You can change it in the template's settings.
+      </p>
+    </div>
+  </div>
+);

@@ -36,7 +36,7 @@ func templatesInitCmd(g *global.Flags) *cobra.Command {
 func starterList() string {
 	var b strings.Builder
 	for _, s := range starters.List() {
-		fmt.Fprintf(&b, "  %-10s %s\n", s.Name, s.Description)
+		fmt.Fprintf(&b, "  %-14s %s\n", s.Name, s.Description)
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
@@ -56,8 +56,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 		}
 		var err error
 		if id, err = g.Streams().Ask(cmd.Context(), q); errors.Is(err, tty.ErrNotTerminal) {
-			return exit.Try(fault.New(fault.Invalid, "no starter is given: add --id NAME"), "coder templates init %s",
-				shell.Word(starters.List()[0].Name))
+			return noStarter(dir)
 		} else if err != nil {
 			return err
 		}
@@ -69,7 +68,7 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	if dir == "" {
 		dir = starter.Name
 	}
-	if err := writeStarter(files, dir); err != nil {
+	if err := writeStarter(files, dir, starter.Name); err != nil {
 		return err
 	}
 	fmt.Fprintf(g.Streams().Err, "Wrote the starter %s to %s. Next: coder templates push %s -d %s\n", starter.Name, dir,
@@ -77,8 +76,32 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	return nil
 }
 
+// noStarter says which starters there are. dir is the argument, or "": one that is not a starter is a folder.
+func noStarter(dir string) error {
+	var names []string
+	for _, s := range starters.List() {
+		names = append(names, s.Name)
+	}
+	if dir == "" {
+		return exit.Try(fault.New(fault.Invalid, "no starter is given. The starters are %s", strings.Join(names, ", ")),
+			"coder templates init %s", shell.Word(names[0]))
+	}
+	return exit.Try(fault.New(fault.Invalid, "%q is not a starter, and as a folder it needs --id. The starters are %s",
+		dir, strings.Join(names, ", ")), "coder templates init %s --id %s", shell.Word(dir), shell.Word(names[0]))
+}
+
+// freeFolder returns the folder with the first number that makes it a new one.
+func freeFolder(dir string) string {
+	for n := 2; ; n++ {
+		free := fmt.Sprintf("%s-%d", filepath.Clean(dir), n)
+		if _, err := os.Lstat(free); err != nil {
+			return free
+		}
+	}
+}
+
 // writeStarter copies the files into the folder, or none if one of them already exists.
-func writeStarter(files fs.FS, dir string) error {
+func writeStarter(files fs.FS, dir, id string) error {
 	var names []string
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -86,7 +109,7 @@ func writeStarter(files fs.FS, dir string) error {
 		}
 		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
 			return exit.Try(fault.New(fault.Conflict, "%s already exists", filepath.Join(dir, name)),
-				"coder templates init FOLDER --id STARTER")
+				"coder templates init %s --id %s", shell.Word(freeFolder(dir)), shell.Word(id))
 		}
 		names = append(names, name)
 		return nil

@@ -93,7 +93,10 @@ func templatesPushCmd(g *global.Flags, verb string) *cobra.Command {
 and state files are left out. "-d -" reads a tar archive from standard input. An interrupt cancels the import.
 
 terraform.tfvars, *.auto.tfvars and their .json forms in the folder set variables as they do in Terraform. --variables-file overrides them, and
---variable overrides both. A variable that none of them sets keeps the value of the active version.`,
+--variable overrides both. A variable that none of them sets keeps the value of the active version.
+
+A new template has the display name, description and icon that README.md gives before its text, between two lines of three hyphens, as
+those of the starters do. Later they are settings of the template: coder templates edit.`,
 		Example: `  coder templates push docker -d ./docker -y
   coder templates push docker --org east
   coder templates push docker --variable region=eu -m "newer image"`,
@@ -325,7 +328,14 @@ func askVariables(ctx context.Context, g *global.Flags, client *sdk.Client, vers
 func publish(ctx context.Context, g *global.Flags, client *sdk.Client, org uuid.UUID, name string, template *sdk.Template, version sdk.TemplateVersion, opts *pushOptions) error {
 	s := g.Streams()
 	if template == nil {
-		req := sdk.CreateTemplateRequest{Name: name, VersionID: version.ID}
+		imported, err := client.TemplateVersion(ctx, version.ID)
+		if err != nil {
+			return err
+		}
+		about := imported.ReadmeMetadata
+		req := sdk.CreateTemplateRequest{
+			Name: name, DisplayName: about.DisplayName, Description: about.Description, Icon: about.Icon, VersionID: version.ID,
+		}
 		opts.settings.apply(&req)
 		t, err := client.CreateTemplate(ctx, org.String(), req)
 		if err != nil {
