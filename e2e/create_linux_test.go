@@ -83,11 +83,12 @@ func TestCreateOnATerminal(t *testing.T) {
 	d.coder("templates", "push", "forms", "-d", forms, "-y")
 
 	c := newConsole(t, d.command(t.Context(), "create"))
-	c.expect("Name of the workspace")
-	c.say("dev\r")
 	c.expect("typing filters")
 	c.say("forms\r")
 	c.expect("Template:\x1b[0m forms")
+	c.expect("Name of the workspace")
+	c.expect("[forms]") // a name that is free
+	c.say("\r")
 	c.expect("> European") // the default
 	c.say("\x1b[B\r")
 	c.expect("Preset:\x1b[0m None")
@@ -103,16 +104,16 @@ func TestCreateOnATerminal(t *testing.T) {
 	testwait.Until(t, "the terminal hides what is typed", hidesInput(c.ptmx))
 	c.say("sk-secret\r")
 	c.expect("terraform_data.record")
-	c.expect("Create the workspace dev from forms?")
+	c.expect("Create the workspace forms from forms?")
 	if strings.Contains(c.all.String(), "sk-secret") {
 		t.Error("the masked value was shown")
 	}
 	c.say("\r")
-	c.expect("Connect: coder ssh dev") // before it: that the workspace is ready, or that its start scripts are still running
+	c.expect("Connect: coder ssh forms") // before it: that the workspace is ready, or that its start scripts are still running
 	if err := c.cmd.Wait(); err != nil {
 		t.Errorf("coder create: %v", err)
 	}
-	if state := d.coder("state", "pull", "dev"); !strings.Contains(state, `us [\"vim\",\"emacs\"] sk-secret`) {
+	if state := d.coder("state", "pull", "forms"); !strings.Contains(state, `us [\"vim\",\"emacs\"] sk-secret`) {
 		t.Errorf("the workspace was made with other values: %s", state)
 	}
 

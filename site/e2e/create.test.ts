@@ -155,7 +155,7 @@ it("has a form for every kind of parameter, checked as it is filled in", async (
   // Options that depend on another parameter.
   const zone = page.getByRole("combobox", { name: "Zone" });
   await page.waitForFunction(() => document.querySelector("select#parameter-zone-input")?.children.length === 2);
-  await page.getByRole("radio", { name: /America/ }).check();
+  await page.getByRole("radio", { name: /^America/ }).check();
   await page.waitForFunction(() => document.querySelector("select#parameter-zone-input")?.children.length === 3);
   await zone.selectOption("us-3");
 
@@ -239,25 +239,31 @@ it("starts with the default preset", async () => {
       { times: 1 },
     );
   });
-  await page.goto("/templates/kinds/workspace?name=preset&param.hostname=linked");
+  await page.goto("/templates/kinds/workspace?param.hostname=linked");
   await worked;
-  await page.getByLabel("Preset").selectOption("Big machine");
+  const preset = page.getByRole("radio", { name: /Big machine/ });
+  await preset.check();
   choose();
-  await page.getByRole("radio", { name: /America/ }).waitFor();
+  await page.getByRole("radio", { name: /^America/ }).waitFor();
   await page.waitForFunction(
     () => (document.querySelector("select#parameter-zone-input") as HTMLSelectElement | null)?.value === "us-3",
   );
-  expect(await page.getByRole("radio", { name: /America/ }).isChecked()).toBe(true);
+  expect(await page.getByRole("radio", { name: /^America/ }).isChecked()).toBe(true);
   expect(await page.getByRole("textbox", { name: "hostname" }).inputValue()).toBe("linked");
+  // The card says what the preset sets, in the form's words. The workspace of the test before has the template's name.
+  const card = page.locator("label", { has: preset });
+  expect(await card.innerText()).toMatch(/cpus 8\s+Region America\s+Zone US-3/);
+  await page.locator('input[name="name"][value="kinds-2"]').waitFor();
   await fits(page, "the form");
+  await axe(page, "the form with a preset");
   await page.getByRole("button", { name: "Create workspace" }).click();
-  await page.waitForURL("**/@ada/preset");
+  await page.waitForURL("**/@ada/kinds-2");
 });
 
 it("makes a badge whose link creates a workspace after one question", async () => {
   const { page } = await open(place, token);
   await page.goto("/templates/kinds/embed");
-  await page.getByRole("radio", { name: /America/ }).check();
+  await page.getByRole("radio", { name: /^America/ }).check();
   await page.getByLabel("Name of the workspace").fill("badged");
   await page.getByRole("checkbox", { name: /Ask only whether/ }).check();
   await page.getByRole("textbox", { name: "hostname" }).fill("from-a-link");

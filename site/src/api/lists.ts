@@ -42,6 +42,11 @@ export const lists = {
       "organizations/{organization}/members/{user}/workspaces/available-users",
       { organization, user: "me", query: { q: containing(search), limit: suggestions } },
     ),
+  // The workspaces of an owner whose names contain one.
+  named: (owner: string, name: string) =>
+    ask(["workspaces", "named", owner, name], "workspaces", {
+      query: { q: `owner:${owner} name:${name}`, limit: 100 },
+    }),
   // Jobs that run. They are as few as the provisioners.
   runningJobs: (organization: string | undefined) =>
     ask(["jobs", "running", organization], "organizations/{organization}/provisionerjobs", {

@@ -1,5 +1,5 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useEffectEvent, useState } from "react";
+import { useEffect, useEffectEvent, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { post } from "~/api/client";
 import { followBuild } from "~/api/follow";
@@ -10,7 +10,7 @@ import { Button } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { Confirm } from "~/components/ui/dialog";
 import { Empty } from "~/components/ui/empty";
-import { Field, Form, Select, TextField } from "~/components/ui/form";
+import { Form, TextField } from "~/components/ui/form";
 import { Icon } from "~/components/ui/icon";
 import { LinkButton } from "~/components/ui/link-button";
 import { Note } from "~/components/ui/note";
@@ -20,7 +20,9 @@ import { Suggesting } from "~/components/ui/suggesting";
 import { useMe } from "~/components/ui/user";
 import { Logins, useLogins } from "~/components/workspace/logins";
 import { ParameterForm, useParameters, useSubmit } from "~/components/workspace/parameters";
+import { Presets } from "~/components/workspace/presets";
 import { Cost } from "~/components/workspace/quota";
+import { freeName, nameFrom } from "~/lib/free-name";
 import { useDebounced, useTitle } from "~/lib/hooks";
 import { suggestedName } from "~/lib/open-link";
 import { pathOf, paths } from "~/lib/path";
@@ -51,6 +53,7 @@ function useOwner(organization: string) {
   if (named && named !== id) setID(named);
   return {
     id,
+    name: named ? rested : me.username,
     known: named !== undefined && rested === name.trim(),
     missing: !named && found.isSuccess && !found.isPlaceholderData && rested === name.trim(),
     several: others.data?.some((u) => u.id !== me.id) ?? false,
@@ -60,6 +63,19 @@ function useOwner(organization: string) {
       offers: (found.data ?? []).map((u) => ({ value: u.username, about: u.name })),
     },
   };
+}
+
+// useFreeName suggests a name for a workspace of a template: one that its owner has no workspace with. It is "" until
+// the server has answered.
+function useFreeName(template: string, owner: string, wanted: boolean): string {
+  const base = nameFrom(template);
+  const stem = base.slice(0, 29).replace(/-+$/, ""); // of names with a number, too
+  const found = useQuery({ ...lists.named(owner, stem), enabled: wanted && base !== "" });
+  if (!found.data || base === "") return "";
+  return freeName(
+    base,
+    found.data.workspaces.map((w) => w.name),
+  );
 }
 
 export function NewWorkspace({ template }: { template: Template }) {
@@ -74,12 +90,21 @@ export function NewWorkspace({ template }: { template: Template }) {
   // have made the link, and a parameter can name a repository whose code runs.
   const auto = params.get("mode") === "auto";
   const [unanswered, setUnanswered] = useState(auto);
-  const [name, setName] = useState(() => params.get("name") ?? (auto ? suggestedName(template.name) : ""));
-  const same = useQuery({ ...queries.workspace("me", name), enabled: unanswered, retry: false });
   const whose = useOwner(template.organization_id);
   const owner = whose.id;
+  const [typed, setName] = useState<string | undefined>(
+    () => params.get("name") ?? (auto ? suggestedName(template.name) : undefined),
+  );
+  const suggestion = useFreeName(template.name, whose.name, typed === undefined);
+  const name = typed ?? suggestion;
+  const same = useQuery({ ...queries.workspace("me", name), enabled: unanswered, retry: false });
+  // A suggestion that arrives while the field has the focus is selected, so that typing replaces it.
+  const input = useRef<HTMLInputElement>(null);
+  const select = useEffectEvent(() => {
+    if (typed === undefined && document.activeElement === input.current) input.current?.select();
+  });
+  useEffect(() => select(), [suggestion]);
   const [preset, setPreset] = useState("");
-  const chosen = presets.data?.find((p) => p.ID === preset);
   const earlier = useQuery(queries.autofill(owner, template.id)).data ?? [];
   const form = useParameters(version, owner);
   const logins = useLogins(version, owner === me.id);
@@ -114,7 +139,10 @@ export function NewWorkspace({ template }: { template: Template }) {
       navigate(pathOf(w));
     },
   });
-  const { submit, waiting } = useSubmit(form, () => create.mutate());
+  const { submit, waiting } = useSubmit(form, () => {
+    setName(name); // it is taken from now on
+    create.mutate();
+  });
   const ready = form.parameters && !form.pending && presets.data && logins.query.data && !logins.missing;
   return (
     <Page narrow title="New workspace" subtitle={<>From {template.display_name || template.name}</>}>
@@ -161,6 +189,7 @@ export function NewWorkspace({ template }: { template: Template }) {
               label="Name"
               name="name"
               required
+              ref={input}
               autoFocus
               autoComplete="off"
               spellCheck={false}
@@ -184,26 +213,8 @@ export function NewWorkspace({ template }: { template: Template }) {
                 {...whose.field}
               />
             )}
-            {(presets.data?.length ?? 0) > 0 && (
-              <Field label="Preset" hint={chosen?.Description || "Fills in the parameters below. You can change them."}>
-                {(props) => (
-                  <span className="flex items-center gap-2">
-                    {chosen?.Icon && <Icon src={chosen.Icon} name={chosen.Name} />}
-                    <Select
-                      {...props}
-                      value={preset}
-                      onChange={(e) => choose(presets.data!.find((p) => p.ID === e.target.value))}
-                    >
-                      <option value="">None</option>
-                      {presets.data!.map((p) => (
-                        <option key={p.ID} value={p.ID}>
-                          {p.Name}
-                        </option>
-                      ))}
-                    </Select>
-                  </span>
-                )}
-              </Field>
+            {presets.data && presets.data.length > 0 && (
+              <Presets presets={presets.data} parameters={form.parameters ?? []} value={preset} onChange={choose} />
             )}
           </div>
         </Card>

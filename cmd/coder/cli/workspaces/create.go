@@ -2,9 +2,9 @@ package workspaces
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,7 +46,7 @@ It does not wait for the build of a prebuilt workspace whose agents are yours at
 If the template needs a login at another service, such as a Git host, the command prints the page where you link your account. On a
 terminal it waits until you have; elsewhere it fails.
 
-On a terminal the command asks for the template, a preset and parameters without a value, plans the workspace and lists its resources, and
+On a terminal the command asks for the template, a name, a preset and parameters without a value, plans the workspace and lists its resources, and
 asks whether to create them. Elsewhere, and with --yes, nothing is asked or planned: the template's default preset and the parameters' defaults
 apply, and a parameter without a default is an error.`,
 		Example: `  coder create dev -t docker
@@ -89,13 +89,20 @@ func runCreate(g *global.Flags, cmd *cobra.Command, args []string, opts *createO
 	if err != nil {
 		return err
 	}
-	name, err := newName(ctx, g, args)
-	if err != nil {
-		return err
+	var name target.Name
+	if len(args) == 1 || !g.Streams().InTTY {
+		if name, err = givenName(args); err != nil {
+			return err
+		}
 	}
 	template, err := chooseTemplate(ctx, g, client, opts.org, opts.template)
 	if err != nil {
 		return err
+	}
+	if name == (target.Name{}) {
+		if name, err = askName(ctx, g, client, template.Name); err != nil {
+			return err
+		}
 	}
 	req := sdk.CreateWorkspaceRequest{
 		Name: name.Name, AutomaticUpdates: sdk.AutomaticUpdates(opts.updates), TemplateID: template.ID,
@@ -200,31 +207,59 @@ func reportCreated(ctx context.Context, g *global.Flags, client *sdk.Client, id 
 	return nil
 }
 
-// newName returns the name from the argument, or asks for it.
-func newName(ctx context.Context, g *global.Flags, args []string) (target.Name, error) {
-	text := ""
-	if len(args) == 1 {
-		text = args[0]
-	} else {
-		answer, err := g.Streams().Ask(ctx, tty.Question{Text: "Name of the workspace", Check: func(answer string) error {
-			_, err := target.ParseName(answer)
-			return err
-		}})
-		if errors.Is(err, tty.ErrNotTerminal) {
-			return target.Name{}, exit.Try(fault.New(fault.Invalid, "name the new workspace"),
-				"coder create NAME --template TEMPLATE")
-		}
-		if err != nil {
-			return target.Name{}, err
-		}
-		text = answer
+// givenName returns the name from the argument.
+func givenName(args []string) (target.Name, error) {
+	if len(args) == 0 {
+		return target.Name{}, exit.Try(fault.New(fault.Invalid, "name the new workspace"),
+			"coder create NAME --template TEMPLATE")
 	}
+	return newName(args[0])
+}
+
+func newName(text string) (target.Name, error) {
 	name, err := target.ParseName(text)
 	if err == nil && name.Agent != "" {
 		err = exit.Try(fault.New(fault.Invalid, "%q names an agent; a workspace's name has no dots", text),
 			"coder create NAME --template TEMPLATE")
 	}
 	return name, err
+}
+
+// askName asks for a name, and suggests that of the template, or the first with a number that the user has no workspace
+// with.
+func askName(ctx context.Context, g *global.Flags, client *sdk.Client, template string) (target.Name, error) {
+	free, err := freeName(ctx, client, strings.ReplaceAll(template, "_", "-"))
+	if err != nil {
+		return target.Name{}, err
+	}
+	answer, err := g.Streams().Ask(ctx, tty.Question{
+		Text: "Name of the workspace", Default: free, Check: func(answer string) error {
+			_, err := newName(answer)
+			return err
+		},
+	})
+	if err != nil {
+		return target.Name{}, err
+	}
+	return newName(answer)
+}
+
+func freeName(ctx context.Context, client *sdk.Client, name string) (string, error) {
+	const limit = 32 // characters, the server's limit
+	stem := strings.TrimRight(name[:min(len(name), limit-len("-99"))], "-")
+	found, err := client.Workspaces(ctx, sdk.WorkspacesQuery{Q: "owner:me name:" + stem, Limit: 100})
+	if err != nil {
+		return "", err
+	}
+	taken := func(name string) bool {
+		return slices.ContainsFunc(found.Workspaces, func(w sdk.Workspace) bool { return strings.EqualFold(w.Name, name) })
+	}
+	free := name
+	for n := 2; taken(free); n++ {
+		end := fmt.Sprintf("-%d", n)
+		free = strings.TrimRight(name[:min(len(name), limit-len(end))], "-") + end
+	}
+	return free, nil
 }
 
 // chooseTemplate returns the named template, or asks for one.

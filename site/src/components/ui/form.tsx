@@ -180,11 +180,13 @@ interface ChoiceProps extends ComponentProps<"input"> {
   type: "radio" | "checkbox";
   icon?: ReactNode;
   title: string;
+  mark?: ReactNode; // beside the title
   about: string;
+  children?: ReactNode; // below
 }
 
 // Choice is one of several radio buttons or checkboxes, drawn as a card.
-export function Choice({ icon, title, about, ...rest }: ChoiceProps) {
+export function Choice({ icon, title, mark, about, children, ...rest }: ChoiceProps) {
   return (
     <label
       className={cx(
@@ -196,7 +198,9 @@ export function Choice({ icon, title, about, ...rest }: ChoiceProps) {
       {icon}
       <span className="min-w-0">
         {title}
+        {mark && <> {mark}</>}
         {about && <span className="block text-[13px] text-muted">{about}</span>}
+        {children}
       </span>
     </label>
   );
