@@ -2,6 +2,7 @@ package terraform_test
 
 import (
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -121,33 +122,45 @@ func TestIgnoredUntilStart(t *testing.T) {
 	}
 }
 
+var (
+	unowned = map[string]string{"name": "coder-" + workspaceID.String(), "labels": "prebuilds"}
+	owned   = map[string]string{"name": "coder-ann-dev", "labels": "ann"}
+)
+
+var claimsOfStarters = map[string]struct {
+	provider  string
+	variables []*provisionerpb.VariableValue
+	waits     string            // why a claim waits for its build; "" if it does not
+	prebuilt  map[string]string // attributes of the machine and what it runs with, as long as it has no owner of its own, and after a claim
+	started   map[string]string // after the next start
+}{
+	"docker": {
+		provider: "kreuzwerker/docker",
+		prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},
+		started:  map[string]string{"name": "coder-ann-dev", "hostname": "dev", "labels": "ann"},
+	},
+	"dind":           {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
+	"docker-compose": {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
+	"gpu":            {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
+	"jupyterlab":     {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
+	"vscode-web":     {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
+	"devcontainer": {
+		provider: "kreuzwerker/docker", waits: "the agent main has dev containers, which it starts again for the owner",
+		prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},
+		started:  map[string]string{"name": "coder-ann-dev", "hostname": "dev", "labels": "ann"},
+	},
+	"kubernetes": {
+		provider:  "hashicorp/kubernetes",
+		variables: []*provisionerpb.VariableValue{{Name: "namespace", Value: "workspaces"}},
+		prebuilt:  map[string]string{"metadata": `"coder.com/workspace-id": "` + workspaceID.String() + `"`},
+		started:   map[string]string{"metadata": `"coder.com/owner": "ann"`},
+	},
+}
+
 // TestClaimsOfStarters checks which starters' claims do not wait for their build, and that no claim makes a new machine: what it shows of its owner
 // follows at the next start. The providers are stand-ins.
 func TestClaimsOfStarters(t *testing.T) {
-	for name, c := range map[string]struct {
-		provider  string
-		variables []*provisionerpb.VariableValue
-		waits     string            // why a claim waits for its build; "" if it does not
-		prebuilt  map[string]string // attributes of the machine and what it runs with, as long as it has no owner of its own, and after a claim
-		started   map[string]string // after the next start
-	}{
-		"docker": {
-			provider: "kreuzwerker/docker",
-			prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},
-			started:  map[string]string{"name": "coder-ann-dev", "hostname": "dev", "labels": "ann"},
-		},
-		"devcontainer": {
-			provider: "kreuzwerker/docker", waits: "the agent main has dev containers, which it starts again for the owner",
-			prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},
-			started:  map[string]string{"name": "coder-ann-dev", "hostname": "dev", "labels": "ann"},
-		},
-		"kubernetes": {
-			provider:  "hashicorp/kubernetes",
-			variables: []*provisionerpb.VariableValue{{Name: "namespace", Value: "workspaces"}},
-			prebuilt:  map[string]string{"metadata": `"coder.com/workspace-id": "` + workspaceID.String() + `"`},
-			started:   map[string]string{"metadata": `"coder.com/owner": "ann"`},
-		},
-	} {
+	for name, c := range claimsOfStarters {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("TF_CLI_CONFIG_FILE", mirrorProvider(t, c.provider))
 			e := newExecutor(t)
@@ -166,6 +179,7 @@ func TestClaimsOfStarters(t *testing.T) {
 			})
 			machine := attribute(t, state, "workspace", "id")
 			said := j.sink.text()
+			checkStarter(t, said, built)
 			if reasons := strings.Join(built.GetClaimWaits(), "\n"); reasons != c.waits || !strings.Contains(said, c.waits) {
 				t.Errorf("claims wait because of %q, want %q:\n%s", reasons, c.waits, said)
 			}
@@ -302,5 +316,18 @@ resource "terraform_data" "machine" {
 	}
 	if got := built.GetClaimWaits(); !slices.Equal(got, want) {
 		t.Errorf("claims wait because of\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// checkStarter checks what a build of a starter says, and its start scripts.
+func checkStarter(t *testing.T, said string, built *provisionerpb.BuildResult) {
+	t.Helper()
+	if strings.Contains(said, "no effect") {
+		t.Errorf("the starter sets what has no effect:\n%s", said)
+	}
+	for _, script := range agentsOf(built.GetResources())[0].GetScripts() {
+		if out, err := exec.CommandContext(t.Context(), "sh", "-n", "-c", script.GetScript()).CombinedOutput(); err != nil {
+			t.Errorf("a start script: %v %s\n%s", err, out, script.GetScript())
+		}
 	}
 }

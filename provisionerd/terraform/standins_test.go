@@ -89,7 +89,8 @@ func dockerStandIn() *schema.Provider {
 			"docker_volume": made(attributes{"name": fixed(text)}),
 			"docker_container": measured(attributes{
 				"name": fixed(text), "image": fixed(text), "hostname": fixed(text), "entrypoint": fixed(list), "command": fixed(list), "env": fixed(set),
-				"privileged": fixed(schema.TypeBool), "runtime": fixed(text), "memory": open(schema.TypeInt), "memory_swap": open(schema.TypeInt), "labels": labels,
+				"privileged": fixed(schema.TypeBool), "runtime": fixed(text), "gpus": fixed(text), "network_mode": fixed(text), "shm_size": fixed(schema.TypeInt),
+				"memory": open(schema.TypeInt), "memory_swap": open(schema.TypeInt), "labels": labels,
 				"host":    blocks(set, attributes{"host": fixed(text), "ip": fixed(text)}),
 				"volumes": blocks(set, attributes{"container_path": fixed(text), "volume_name": fixed(text)}),
 			}),

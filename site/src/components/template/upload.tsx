@@ -115,9 +115,10 @@ export function StarterChoice({ value, onChange }: { value: string; onChange: (i
   if (!examples.data) return <Pending query={examples} what="starters" />;
   if (examples.data.length === 0)
     return <Note tone="warn">This server has no starter templates. Upload a folder instead.</Note>;
+  const sorted = examples.data.toSorted((a, b) => a.name.localeCompare(b.name));
   return (
     <div role="radiogroup" aria-label="Starter" className="grid gap-2 sm:grid-cols-2">
-      {examples.data.map((e) => (
+      {sorted.map((e) => (
         <Choice
           key={e.id}
           type="radio"
