@@ -289,9 +289,10 @@ func (d *download) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// uploadFile writes the body to a file: PUT …/files/content?path=&overwrite=. The file appears when it is complete.
+// uploadFile writes the body to a file: PUT …/files/content?path=&below=&overwrite=. The file appears when it is
+// complete.
 func (s *Service) uploadFile(w http.ResponseWriter, r *http.Request) error {
-	p, err := fileIn("path", r.URL.Query().Get("path"))
+	to, err := targetOf(r)
 	if err != nil {
 		return err
 	}
@@ -309,7 +310,10 @@ func (s *Service) uploadFile(w http.ResponseWriter, r *http.Request) error {
 	write := func(ctx context.Context, f *fileSession) error {
 		control := http.NewResponseController(w)
 		defer context.AfterFunc(ctx, func() { _ = control.SetReadDeadline(time.Now()) })() // so that no read waits
-		out, err = f.upload(p, &upload{ctx.Err, body, f.moving}, overwrite)
+		if err := f.makeParents(to); err != nil {
+			return err
+		}
+		out, err = f.upload(to.path, &upload{ctx.Err, body, f.moving}, overwrite)
 		return err
 	}
 	if err := s.withFiles(r, fileWork{what: "upload", transfer: true, cleanUp: cleanUp, do: write}); err != nil {
@@ -395,7 +399,7 @@ func (f *fileSession) place(p string, overwrite bool) (string, fs.FileInfo, erro
 			return "", nil, fault.New(fault.Conflict, "There is a folder with this name.")
 		case !overwrite:
 			return "", nil, fault.New(fault.Conflict, "There is a file with this name.").
-				WithDetail("Replace it, or choose another name.")
+				WithDetail("Replace it, or choose another name.").WithField("overwrite", "must be true to replace it")
 		case info.Mode().IsRegular():
 			return p, info, nil
 		case info.Mode().Type() != fs.ModeSymlink:
@@ -413,24 +417,15 @@ func (f *fileSession) place(p string, overwrite bool) (string, fs.FileInfo, erro
 	return "", nil, fault.New(fault.Conflict, "The link leads to too many other links.")
 }
 
-// makeFolder creates a folder: PUT …/files/folder?path=.
+// makeFolder creates a folder: PUT …/files/folder?path=&below=.
 func (s *Service) makeFolder(w http.ResponseWriter, r *http.Request) error {
-	p, err := fileIn("path", r.URL.Query().Get("path"))
+	to, err := targetOf(r)
 	if err != nil {
 		return err
 	}
 	var out sdk.AgentFile
 	if err := s.withFiles(r, fileWork{what: "change", do: func(_ context.Context, f *fileSession) error {
-		if err := f.free(p); err != nil {
-			return err
-		}
-		if err := f.Mkdir(p); err != nil {
-			return err
-		}
-		info, err := f.Lstat(p)
-		if err == nil {
-			out = described(info)
-		}
+		out, err = f.makeFolder(to)
 		return err
 	}}); err != nil {
 		return err

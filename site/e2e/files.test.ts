@@ -1,5 +1,7 @@
 // The files of a workspace in the browser, through the agent's SFTP server.
-import { readFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, it } from "vitest";
 import type { ConnectionLogsResponse, User, Workspace } from "../src/api/types";
@@ -141,6 +143,78 @@ it("creates, renames and deletes", async () => {
   await dialog.getByText("not empty").waitFor();
   await dialog.getByRole("button", { name: "Cancel" }).click();
   expect((await run(place, ["ssh", "shelf", "--", "ls files/src"])).trim()).toBe("inner.txt");
+});
+
+// localFolder makes a folder on this machine, as users have one on theirs.
+function localFolder(name: string, files: Record<string, string>): string {
+  const top = join(mkdtempSync(join(tmpdir(), "upload-")), name);
+  for (const [path, content] of Object.entries(files)) {
+    mkdirSync(join(top, path, ".."), { recursive: true });
+    writeFileSync(join(top, path), content);
+  }
+  return top;
+}
+
+it("uploads a folder, and replaces its files when asked", async () => {
+  await run(place, ["ssh", "shelf", "--", "mkdir -p files/app && echo old > files/app/taken.txt"]);
+  const { page } = await open(place, token);
+  await visit(page);
+  const uploads = page.getByRole("list", { name: "Uploads" });
+  const app = localFolder("app", { "a.txt": "one", "src/deep/b.txt": "two", "taken.txt": "new" });
+  await page.getByLabel("Folder to upload").setInputFiles(app);
+  await uploads.getByText("2 of 3 files uploaded, 1 already there").waitFor();
+  await axe(page, "the upload of a folder");
+  const content = async () =>
+    (await run(place, ["ssh", "shelf", "--", "cd files/app && cat a.txt src/deep/b.txt taken.txt"])).trim();
+  expect(await content()).toBe("onetwoold");
+  await uploads.getByRole("button", { name: "Replace 1 in app" }).click();
+  await uploads.getByText("3 of 3 files uploaded").waitFor();
+  expect(await content()).toBe("onetwonew");
+});
+
+it("uploads dropped folders, but no name that leads elsewhere", async () => {
+  const { page } = await open(place, token);
+  await visit(page);
+  // A browser makes entries for what is dragged from a desktop only.
+  await page.evaluate(() => {
+    const file = (name: string) => ({
+      name,
+      isFile: true,
+      file: (yes: (f: File) => void) => yes(new File(["x"], name)),
+    });
+    const folder = (name: string, entries: object[]) => ({
+      name,
+      isDirectory: true,
+      createReader: () => ({ readEntries: (yes: (some: object[]) => void) => yes(entries.splice(0, 1)) }),
+    });
+    const dropped = folder("tree", [file("good.txt"), folder("empty", []), file("..\\bad.txt"), file("bad\n.txt")]);
+    const item = { kind: "file", webkitGetAsEntry: () => dropped, getAsFile: () => null };
+    const event = new Event("drop", { bubbles: true });
+    Object.assign(event, { dataTransfer: { items: [item], types: ["Files"] } });
+    document.querySelector("table")!.dispatchEvent(event);
+  });
+  const uploads = page.getByRole("list", { name: "Uploads" });
+  await uploads.getByText("2 of 4 files uploaded, 2 failed").waitFor();
+  expect(await uploads.getByText("control character or a backslash").count()).toBe(2);
+  await row(page, "tree").waitFor();
+  const found = await run(place, ["ssh", "shelf", "--", "cd files && find tree | sort"]);
+  expect(found.trim()).toBe("tree\ntree/empty\ntree/good.txt");
+});
+
+it("cancels the upload of a folder", async () => {
+  const { page } = await open(place, token);
+  await visit(page);
+  let asked = 0;
+  await page.route("**/files/content?*", () => void asked++); // never answered
+  await page.getByLabel("Folder to upload").setInputFiles(localFolder("held", { "a.txt": "a", "b.txt": "b" }));
+  const uploads = page.getByRole("list", { name: "Uploads" });
+  await uploads.getByText("0 of 2 files uploaded").waitFor();
+  await page.getByRole("progressbar", { name: /held.*\.txt/ }).waitFor();
+  await uploads.getByRole("button", { name: "Cancel held", exact: true }).click();
+  await uploads.waitFor({ state: "detached" });
+  expect(asked).toBe(1);
+  await page.unroute("**/files/content?*");
+  expect((await run(place, ["ssh", "shelf", "--", "ls files"])).split("\n")).not.toContain("held");
 });
 
 it("fits a phone, in the dark", async () => {

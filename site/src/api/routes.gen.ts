@@ -327,8 +327,8 @@ export interface Routes {
   "PUT users/{user}/roles": { body: t.UpdateRolesRequest; answer: t.User };
   "PUT users/{user}/status/activate": { answer: t.User };
   "PUT users/{user}/status/suspend": { answer: t.User };
-  "PUT workspaceagents/{workspaceagent}/files/content": { query: { overwrite?: Value; path?: Value }; body: Blob; answer: t.AgentFile };
-  "PUT workspaceagents/{workspaceagent}/files/folder": { query: { path?: Value }; answer: t.AgentFile };
+  "PUT workspaceagents/{workspaceagent}/files/content": { query: { below?: Value; overwrite?: Value; path?: Value }; body: Blob; answer: t.AgentFile };
+  "PUT workspaceagents/{workspaceagent}/files/folder": { query: { below?: Value; path?: Value }; answer: t.AgentFile };
   "PUT workspacebuilds/{workspacebuild}/state": { body: t.UpdateStateRequest; answer: void };
   "PUT workspaces/{workspace}/autostart": { body: t.UpdateAutostartRequest; answer: void };
   "PUT workspaces/{workspace}/autoupdates": { body: t.UpdateAutomaticUpdatesRequest; answer: void };

@@ -11,6 +11,7 @@ import { Note } from "~/components/ui/note";
 import { Pending } from "~/components/ui/pending";
 import { bytes, plural } from "~/lib/format";
 import { type File as Packed, wanted, writeTar } from "~/lib/tar";
+import { read } from "~/lib/tree";
 
 export type Source = { kind: "folder"; name: string; archive: Blob } | { kind: "starter"; id: string };
 
@@ -24,26 +25,6 @@ async function pack(files: { path: string; file: Blob }[]): Promise<Packed[]> {
       `The folder is larger than ${bytes(limit)}, the limit for a template. Remove files that it does not need.`,
     );
   return Promise.all(chosen.map(async (f) => ({ path: f.path, content: new Uint8Array(await f.file.arrayBuffer()) })));
-}
-
-async function walk(entry: FileSystemEntry, below = ""): Promise<{ path: string; file: Blob }[]> {
-  const path = below + entry.name;
-  if (entry.isFile)
-    return [
-      {
-        path,
-        file: await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)),
-      },
-    ];
-  const reader = (entry as FileSystemDirectoryEntry).createReader();
-  const all: FileSystemEntry[] = [];
-  // A reader returns a large folder in parts.
-  for (;;) {
-    const some = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
-    if (some.length === 0) break;
-    all.push(...some);
-  }
-  return (await Promise.all(all.filter((e) => wanted(`${path}/${e.name}`)).map((e) => walk(e, `${path}/`)))).flat();
 }
 
 export function FolderInput({ onChange }: { onChange: (source: Source | undefined) => void }) {
@@ -71,7 +52,8 @@ export function FolderInput({ onChange }: { onChange: (source: Source | undefine
     event.preventDefault();
     setOver(false);
     const entries = [...event.dataTransfer.items].map((i) => i.webkitGetAsEntry()).filter((e) => e !== null);
-    await take((await Promise.all(entries.map((e) => walk(e)))).flat());
+    const items = (await Promise.all(entries.map((e) => read(e, { wanted })))).flat();
+    await take(items.flatMap(({ path, file }) => (file ? [{ path, file }] : [])));
   };
   return (
     <div className="flex flex-col gap-2">

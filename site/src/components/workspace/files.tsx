@@ -6,6 +6,7 @@ import {
   FileSymlink,
   Folder,
   FolderPlus,
+  FolderUp,
   House,
   Pencil,
   RefreshCw,
@@ -34,6 +35,8 @@ import { agentsOf } from "~/components/ui/status";
 import { mono, Table } from "~/components/ui/table";
 import { bytes, plural } from "~/lib/format";
 import { paths } from "~/lib/path";
+import { messageOf } from "~/lib/toasts";
+import { type Item, mostItems, read, tooMany } from "~/lib/tree";
 import { below, crumbsOf, isPicture, nameError, sorted, type SortBy } from "~/lib/workspace-files";
 import { Uploads, useUploads } from "./file-uploads";
 
@@ -94,19 +97,31 @@ function Browser({ agent, path, to, choice }: BrowserProps) {
   const [over, setOver] = useState(false);
   const [refused, refuse] = useState("");
   const input = useRef<HTMLInputElement>(null);
+  const folderInput = useRef<HTMLInputElement>(null);
+  useEffect(() => folderInput.current?.setAttribute("webkitdirectory", ""), []);
   const refresh = () => void listing.refetch();
   const uploads = useUploads(agent.id, refresh);
   const at = listing.data?.path ?? path;
   const files = useMemo(() => sorted(listing.data?.files ?? [], by), [listing.data, by]);
   const previewed = shown?.folder === at ? files.find((f) => f.name === shown.name) : undefined;
   const take = (chosen: Iterable<globalThis.File>) => uploads.add(at, [...chosen], new Set(files.map((f) => f.name)));
+  const takeTree = (items: Item[]) => {
+    if (items.length > mostItems) return refuse(tooMany(mostItems));
+    refuse(items.length === 0 ? "The folder has no files." : "");
+    uploads.addTree(at, items);
+  };
   const drop = (event: DragEvent) => {
     event.preventDefault();
     setOver(false);
+    refuse("");
     const items = [...event.dataTransfer.items].filter((i) => i.kind === "file");
-    const folders = items.filter((i) => i.webkitGetAsEntry()?.isDirectory);
-    refuse(folders.length > 0 ? "Folders cannot be uploaded here. Copy them with scp -r." : "");
-    take(items.filter((i) => !folders.includes(i)).flatMap((i) => i.getAsFile() ?? []));
+    const folders = items.flatMap((i) => {
+      const entry = i.webkitGetAsEntry();
+      return entry?.isDirectory ? [entry] : [];
+    });
+    take(items.filter((i) => !i.webkitGetAsEntry()?.isDirectory).flatMap((i) => i.getAsFile() ?? []));
+    for (const folder of folders)
+      read(folder, { most: mostItems }).then(takeTree, (err: unknown) => refuse(messageOf(err)));
   };
   const ready = listing.data !== undefined;
   return (
@@ -151,6 +166,20 @@ function Browser({ agent, path, to, choice }: BrowserProps) {
             <Button small disabled={!ready} onClick={() => input.current?.click()}>
               <Upload aria-hidden /> Upload
             </Button>
+            <input
+              ref={folderInput}
+              type="file"
+              multiple
+              className="hidden"
+              aria-label="Folder to upload"
+              onChange={(e) => {
+                takeTree([...(e.target.files ?? [])].map((file) => ({ path: file.webkitRelativePath, file })));
+                e.target.value = "";
+              }}
+            />
+            <Button small disabled={!ready} onClick={() => folderInput.current?.click()}>
+              <FolderUp aria-hidden /> Upload folder
+            </Button>
             <Button small disabled={!ready} onClick={() => ask({ what: "folder" })}>
               <FolderPlus aria-hidden /> New folder
             </Button>
@@ -169,7 +198,7 @@ function Browser({ agent, path, to, choice }: BrowserProps) {
           <Loading what="files" />
         ) : files.length === 0 ? (
           <Empty icon={<Folder />} title="This folder is empty">
-            Drop files here to upload them.
+            Drop files and folders here to upload them.
           </Empty>
         ) : (
           <Table
