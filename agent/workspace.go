@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/codermesh/codermesh/v2/agent/agentpb"
+	"github.com/codermesh/codermesh/v2/agent/archive"
 	"github.com/codermesh/codermesh/v2/agent/login"
 	"github.com/codermesh/codermesh/v2/agent/logship"
 	"github.com/codermesh/codermesh/v2/agent/proc"
@@ -49,8 +50,8 @@ type workspace struct {
 	devcontainers map[uuid.UUID]*devContainer // of the last build whose start scripts have ended
 
 	// Sockets for programs in the workspace. Each is nil where it cannot be opened.
-	unitSocket, gitSocket, loginSocket *privateSocket
-	stopAnswers                        context.CancelFunc // cancels the sockets' unanswered requests
+	unitSocket, gitSocket, loginSocket, archiveSocket *privateSocket
+	stopAnswers                                       context.CancelFunc // cancels the sockets' unanswered requests
 }
 
 // open opens what the first manifest describes. The caller has set the fields above state. session counts an SSH
@@ -74,12 +75,12 @@ func (w *workspace) open(
 		w.log.Warn("cannot make folder for programs of scripts", "err", err)
 	}
 	w.units = units.New(unitFile, m.GetIncarnation())
-	w.openSockets()
+	w.openSockets(opts)
 	return nil
 }
 
 // openSockets opens the sockets of the workspace's programs. Without them everything else works.
-func (w *workspace) openSockets() {
+func (w *workspace) openSockets(opts Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stopAnswers = cancel
 	var err error
@@ -107,16 +108,30 @@ func (w *workspace) openSockets() {
 	if err != nil {
 		w.log.Warn("git cannot use the owner's external logins", "err", err)
 	}
+	openArchive := archiveOpener(opts)
+	w.archiveSocket, err = newPrivateSocket(filepath.Join(w.state.dir, "archives"), maxArchiveConns, w.log,
+		func(conn net.Conn) {
+			if err := archive.Serve(ctx, conn, openArchive); err != nil {
+				w.log.Debug("cannot send an archive", "err", err)
+			}
+		})
+	if err != nil {
+		w.log.Warn("scripts cannot fetch archives", "err", err)
+	}
 }
 
 // maxGitConns bounds how many programs can ask for the owner's key, or for logins, at once.
 const maxGitConns = 32
 
+// maxArchiveConns bounds how many programs can fetch archives at once, as the server does.
+const maxArchiveConns = 2
+
 // close hangs up sessions, and ends scripts and pending requests on the sockets.
 func (w *workspace) close() error {
 	err := errors.Join(w.ssh.Close(), w.scripts.Close())
 	w.stopAnswers()
-	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close(), w.state.close())
+	return errors.Join(err, w.unitSocket.close(), w.gitSocket.close(), w.loginSocket.close(), w.archiveSocket.close(),
+		w.state.close())
 }
 
 // fileName replaces all characters but letters, digits, - and _.
@@ -171,6 +186,9 @@ func (w *workspace) variables(m *agentpb.ManifestResponse) *proc.Env {
 	env.Set("CS_DISABLE_GETTING_STARTED_OVERRIDE", "1") // code-server opens the folder, not its welcome page
 	if w.unitSocket != nil {
 		env.Set(units.SocketEnv, w.unitSocket.path)
+	}
+	if w.archiveSocket != nil {
+		env.Set(archive.SocketEnv, w.archiveSocket.path)
 	}
 	w.setGit(env)
 	if uri := m.GetVscodeProxyUri(); uri != "" {

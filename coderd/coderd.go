@@ -119,6 +119,8 @@ type Options struct {
 	BrowserOnly bool
 	// CacheDir keeps what can be made again: unpacked binaries.
 	CacheDir string
+	// ArchivesDir is the folder of archives that workspaces may fetch. "" means that there is none.
+	ArchivesDir string
 	// ReleaseMirror has the slim programs that this one was built without. Nil: there is none.
 	ReleaseMirror *url.URL
 	// StateDir keeps the journals of the built-in provisioners.

@@ -71,13 +71,14 @@ var public = map[string]string{
 	"GET /swagger/page.css":                "its style",
 	"GET /licenses":                        "shows the licenses of what the programs contain",
 
-	"POST /api/v2/workspaceagents/me/startup-problem": "a start script has the agent's token and no session; the body carries it",
-	"POST /api/v2/workspaceagents/me/log-source":      "a program has the agent's token and no session; the handler checks it",
-	"PATCH /api/v2/workspaceagents/me/logs":           "the same",
-	"GET /api/v2/workspaceagents/me/external-auth":    "the same",
-	"GET /api/v2/workspaceagents/me/rpc":              "the same, at each call",
-	"GET /api/v2/debug/ws":                            "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",
-	"GET /api/v2/applications/auth-redirect":          "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
+	"POST /api/v2/workspaceagents/me/startup-problem":   "a start script has the agent's token and no session; the body carries it",
+	"POST /api/v2/workspaceagents/me/log-source":        "a program has the agent's token and no session; the handler checks it",
+	"PATCH /api/v2/workspaceagents/me/logs":             "the same",
+	"GET /api/v2/workspaceagents/me/external-auth":      "the same",
+	"GET /api/v2/workspaceagents/me/archives/{archive}": "the same",
+	"GET /api/v2/workspaceagents/me/rpc":                "the same, at each call",
+	"GET /api/v2/debug/ws":                              "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",
+	"GET /api/v2/applications/auth-redirect":            "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
 }
 
 func TestEveryRouteNamesItsPermission(t *testing.T) {

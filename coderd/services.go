@@ -185,6 +185,7 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: g.recorder,
 		HostKeys: agentKeys{g.hostKeys, s.SSHCA}, Identity: s.Identity,
 		RelayOnly:      opts.RelayOnly,
+		ArchivesDir:    opts.ArchivesDir,
 		HostnameSuffix: opts.Presentation.SSHConfig().HostnameSuffix,
 	})
 	s.Templates = templates.New(templates.Options{

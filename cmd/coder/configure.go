@@ -58,6 +58,19 @@ type configuration struct {
 	presentation               users.Presentation
 }
 
+// checkArchivesDir returns a fault if the folder of archives cannot be opened. "" means that there is none.
+func checkArchivesDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fault.New(fault.Invalid, "--archives-dir cannot be %q: %w", dir, err).
+			WithDetail("It must be a folder that the server's account may read.")
+	}
+	return root.Close()
+}
+
 // configure checks all settings and opens the addresses. It reports everything that is wrong at once; it skips only
 // what follows from something wrong.
 func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*configuration, error) {
@@ -86,6 +99,7 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 	check(err)
 	c.releaseMirror, err = slim.ParseMirror(opts.releaseMirror)
 	check(err)
+	check(checkArchivesDir(opts.archivesDir))
 	c.stunServers, err = mesh.ParseSTUNServers("--derp-server-stun-addresses", opts.stunServers)
 	check(err)
 	c.claimSync, err = opts.signIn.sync.initial(opts.signIn.oidc.GroupField)

@@ -43,6 +43,7 @@ type serverOptions struct {
 	tls              tlsOptions
 	replicaURL       string
 	releaseMirror    string
+	archivesDir      string
 	stunAddress      string
 	stunServers      []string
 	relayOnly        bool
@@ -157,6 +158,9 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.releaseMirror, "release-mirror-url", "",
 		"URL of a folder with the command line for other systems, and SHA256SUMS, such as /bin of another server: what "+
 			"this build has not is fetched from there when users download it (default none)")
+	f.StringVar(&opts.archivesDir, "archives-dir", "",
+		"folder of archives, such as an editor for the browser, that every workspace may fetch; the same files at each "+
+			"server (default none)")
 	opts.wireGuard.flags(f)
 	opts.postgres.flags(f, "URL of a PostgreSQL 13 or newer (default the built-in one)")
 	opts.pool.flags(f)
@@ -343,6 +347,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		BrowserOnly:           opts.presentation.browserOnly,
 		CacheDir:              opts.terraform.cacheDir,
 		ReleaseMirror:         c.releaseMirror,
+		ArchivesDir:           opts.archivesDir,
 		StateDir:              filepath.Join(state, "journal"),
 		Executors:             executors.each,
 		Concerns:              executors.concerns,

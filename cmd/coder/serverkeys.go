@@ -21,6 +21,7 @@ var serverKeys = map[string]settings.Key{
 	"ssh-key-regions":       {Path: "networking.ssh.keyRegions"},
 	"max-ssh-key-lifetime":  {Path: "networking.ssh.maxKeyLifetime"},
 	"release-mirror-url":    {Path: "networking.releaseMirrorURL"},
+	"archives-dir":          {Path: "archivesDir"},
 	"trusted-hosts":         {Path: "networking.trustedHosts"},
 	"setup-code":            {Path: "setupCode", Secret: true, File: "setupCodeFile"},
 	"proxy-trusted-headers": {Path: "networking.proxyTrustedHeaders"},

@@ -48,6 +48,8 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 		httpapi.Uncounted("one program reports on all workspaces of a cluster"))
 	mux.Handle("GET /api/v2/workspaceagents/me/external-auth", rbac.Public, s.getExternalAuth,
 		httpapi.Uncounted("programs of many workspaces ask from one address"))
+	mux.Handle("GET /api/v2/workspaceagents/me/archives/{archive}", rbac.Public, s.getArchive,
+		httpapi.Uncounted("workspaces start together, many from one address"))
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/pty", rbac.Needs(rbac.Connect, rbac.Agent), s.terminal)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/listening-ports", rbac.Needs(rbac.Connect, rbac.Agent),
 		s.listeningPorts)

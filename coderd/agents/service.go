@@ -53,6 +53,8 @@ type Options struct {
 	Ports Ports
 	// RelayRegion names the relay in agents' latencies. "" means "default".
 	RelayRegion string
+	// ArchivesDir is the folder of archives that workspaces may fetch. "" means that there is none.
+	ArchivesDir string
 	// Mesh reaches the agents. Nil means that no agent is reachable.
 	Mesh Mesh
 	// Unlinked reports whether a server is another one to which this one has no link. Nil means that there are no other
@@ -177,6 +179,8 @@ type Service struct {
 		files map[uuid.UUID]int // what each user does with files at the moment
 		// programs counts the connections of programs that add to an agent's log.
 		programs map[uuid.UUID]int
+		// archives counts the archives that each agent reads.
+		archives map[uuid.UUID]int
 	}
 	metadata struct {
 		sync.Mutex
@@ -226,6 +230,7 @@ func New(opts Options) *Service {
 	s.terminals.open = map[*openTerminal]struct{}{}
 	s.terminals.files = map[uuid.UUID]int{}
 	s.terminals.programs = map[uuid.UUID]int{}
+	s.terminals.archives = map[uuid.UUID]int{}
 	s.metadata.byAgent = map[uuid.UUID]*metadataHub{}
 	s.pending.revoked = map[uuid.UUID]bool{}
 	s.pending.shutdown = map[uuid.UUID]bool{}

@@ -44,7 +44,7 @@ var floors = []struct {
 	`},
 	{"agent", 0, `
 		options uplink blocking reports apphealth monitors state localconns stats socket pulse
-		gitkey logins sweep system_unix devcontainer workspace devcontainers lifecycle schedule api daemon
+		gitkey logins archives sweep system_unix devcontainer workspace devcontainers lifecycle schedule api daemon
 		metadata terminals ssh visas manifest rpc mesh run agent
 	`},
 }

@@ -14,6 +14,7 @@ var unknown = map[string]struct {
 	phrase string
 	parts  []string
 }{
+	"agent/archive":                   {"knows neither the server nor what an archive has", []string{"coderd", "internal/sdk"}},
 	"agent/autostart":                 {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},
 	"agent/devcontainer":              {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet", "agent/agentpb"}},
 	"agent/keeper":                    {"knows neither the server nor the mesh", []string{"coderd", "coordinator", "tailnet"}},

@@ -44,6 +44,21 @@ func (c *Client) Download(ctx context.Context, id uuid.UUID, format string, w io
 	return c.download(ctx, path, w)
 }
 
+// AgentArchive opens an archive that the server's operator provides to workspaces, with the token of an agent. The caller
+// closes the content, which ends with ctx, and has size bytes.
+func (c *Client) AgentArchive(ctx context.Context, name string) (content io.ReadCloser, size int64, err error) {
+	path := "workspaceagents/me/archives/" + seg(name)
+	resp, err := c.roundTrip(ctx, request{method: http.MethodGet, path: path}, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	if resp.ContentLength < 0 {
+		resp.Body.Close()
+		return nil, 0, fault.New(fault.Unavailable, "the server does not say how large the archive is")
+	}
+	return resp.Body, resp.ContentLength, nil
+}
+
 // download copies the body of an answer to w.
 func (c *Client) download(ctx context.Context, path string, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)

@@ -10,7 +10,7 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/readme"
 )
 
-//go:embed devcontainer dind docker docker-compose external gpu jupyterlab kubernetes process vscode-web
+//go:embed devcontainer dind docker docker-compose external gpu jupyterlab kubernetes process vscode vscode-web
 var content embed.FS
 
 // Starter describes one starter template.

@@ -341,6 +341,8 @@ func (g *generator) note(op *operation, call *ast.CallExpr, known constants) {
 			constant.Compare(status, tokenLess, constant.MakeInt64(http.StatusBadRequest)) {
 			g.answer(op, status, nil)
 		}
+	case path == "net/http" && name == "ServeContent":
+		g.answer(op, constant.MakeInt64(http.StatusOK), nil)
 	case path == "net/url" && (name == "Get" || name == "Has") && len(args) == 1:
 		if value := g.value(args[0], known); value != nil && value.Kind() == constant.String && g.isQuery(call) {
 			op.Query = append(op.Query, constant.StringVal(value))

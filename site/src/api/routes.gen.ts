@@ -171,6 +171,7 @@ export interface Routes {
   "GET users/{user}/workspace/{workspacename}/builds/{buildnumber}": { query: { include_deleted?: Value }; answer: t.WorkspaceBuild };
   "GET webhooks": { answer: t.Webhook[] };
   "GET webhooks/{webhook}/deliveries": { query: { before?: Value; limit?: Value }; answer: t.WebhookDelivery[] };
+  "GET workspaceagents/me/archives/{archive}": { answer: void };
   "GET workspaceagents/me/external-auth": { query: { id?: Value; listen?: Value; match?: Value }; answer: t.AgentExternalAuth };
   "GET workspaceagents/me/rpc": { answer: unknown };
   "GET workspaceagents/{workspaceagent}": { answer: t.WorkspaceAgent };

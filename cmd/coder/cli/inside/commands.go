@@ -10,5 +10,5 @@ import (
 
 // Commands returns the commands that run inside a workspace.
 func Commands(g *global.Flags) []*cobra.Command {
-	return []*cobra.Command{statCmd(g), dotfilesCmd(g), gitSSHCmd(g), gitSignCmd(g), gitAskpassCmd(g), externalAuthCmd(g), idTokenCmd(g)}
+	return []*cobra.Command{statCmd(g), dotfilesCmd(g), gitSSHCmd(g), gitSignCmd(g), gitAskpassCmd(g), externalAuthCmd(g), idTokenCmd(g), fetchArchiveCmd(g)}
 }
