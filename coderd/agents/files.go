@@ -66,6 +66,7 @@ func (s *Service) fileRoutes(mux *httpapi.Mux) {
 	mux.Handle("DELETE /api/v2/workspaceagents/{workspaceagent}/files", may, s.deleteFile, logged)
 	mux.Handle("PATCH /api/v2/workspaceagents/{workspaceagent}/files", may, s.renameFile, logged)
 	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/files/content", may, s.downloadFile)
+	mux.Handle("GET /api/v2/workspaceagents/{workspaceagent}/files/archive", may, s.downloadTree)
 	mux.Handle("PUT /api/v2/workspaceagents/{workspaceagent}/files/content", may, s.uploadFile, logged)
 	mux.Handle("PUT /api/v2/workspaceagents/{workspaceagent}/files/folder", may, s.makeFolder, logged)
 }
@@ -262,7 +263,7 @@ func (f *fileSession) open(p string) (*sftp.File, int64, error) {
 		return nil, 0, err
 	case info.IsDir():
 		return nil, 0, fault.New(fault.Conflict, "This is a folder.").
-			WithDetail("Download its files one by one, or copy it with: scp -r")
+			WithDetail("Download it as an archive, or copy it with: scp -r")
 	case !info.Mode().IsRegular() || info.Size() < 0:
 		return nil, 0, fault.New(fault.Conflict, "This is not a regular file, so it has no content to read.")
 	}

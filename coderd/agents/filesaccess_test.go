@@ -18,7 +18,7 @@ import (
 
 // filesRoutes are the requests about files.
 var filesRoutes = []struct{ method, route string }{
-	{http.MethodGet, ""}, {http.MethodDelete, ""}, {http.MethodPatch, ""}, {http.MethodGet, "content"}, {http.MethodPut, "content"}, {http.MethodPut, "folder"},
+	{http.MethodGet, ""}, {http.MethodDelete, ""}, {http.MethodPatch, ""}, {http.MethodGet, "content"}, {http.MethodGet, "archive"}, {http.MethodPut, "content"}, {http.MethodPut, "folder"},
 }
 
 // TestFilesOfOthers checks that the workspace does not exist for those who may not connect to it, owners of the

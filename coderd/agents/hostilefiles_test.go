@@ -63,8 +63,8 @@ func once(b []byte) func() []byte {
 }
 
 const (
-	sftpRead, sftpLstat, sftpOpendir, sftpReaddir, sftpRealpath, sftpStat, sftpOpen = 5, 7, 11, 12, 16, 17, 3
-	sftpStatus, sftpHandle, sftpData, sftpNames, sftpAttrs                          = 101, 102, 103, 104, 105
+	sftpRead, sftpLstat, sftpOpendir, sftpReaddir, sftpRealpath, sftpStat, sftpOpen, sftpFstat = 5, 7, 11, 12, 16, 17, 3, 8
+	sftpStatus, sftpHandle, sftpData, sftpNames, sftpAttrs                                     = 101, 102, 103, 104, 105
 )
 
 // folderOf answers as an agent with one folder, whose entries it returns for each question.
@@ -97,7 +97,7 @@ func names(name string, n int) func(id uint32) []byte {
 func fileOf(size uint64) func(kind byte, id uint32, body []byte) func() []byte {
 	return func(kind byte, id uint32, _ []byte) func() []byte {
 		switch kind {
-		case sftpStat, sftpLstat:
+		case sftpStat, sftpLstat, sftpFstat:
 			return once(packet(sftpAttrs, id, 1|4, size, 0o100644))
 		case sftpOpen:
 			return once(packet(sftpHandle, id, "h"))

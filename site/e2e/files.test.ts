@@ -172,6 +172,20 @@ it("uploads a folder, and replaces its files when asked", async () => {
   expect(await content()).toBe("onetwonew");
 });
 
+it("downloads a folder as an archive", async () => {
+  await run(place, ["ssh", "shelf", "--", "mkdir -p files/pack/deep && echo one > files/pack/deep/one.txt"]);
+  const { page } = await open(place, token);
+  await visit(page);
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("link", { name: "Download pack" }).click(),
+  ]);
+  expect(download.suggestedFilename()).toBe("pack.zip");
+  const bytes = readFileSync(await download.path()).toString("latin1");
+  expect(bytes.startsWith("PK")).toBe(true);
+  expect(bytes).toContain("pack/deep/one.txt");
+});
+
 it("uploads dropped folders, but no name that leads elsewhere", async () => {
   const { page } = await open(place, token);
   await visit(page);

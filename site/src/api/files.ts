@@ -6,6 +6,10 @@ import { address, ApiError, get, setLink } from "./client";
 export const contentURL = (agent: string, path: string) =>
   address("GET workspaceagents/{workspaceagent}/files/content", { workspaceagent: agent, query: { path } });
 
+// archiveURL is where a browser gets a folder, as a zip archive.
+export const archiveURL = (agent: string, path: string) =>
+  address("GET workspaceagents/{workspaceagent}/files/archive", { workspaceagent: agent, query: { path } });
+
 // Each request is a connection to the workspace, so a page makes none that its user does not ask for.
 const onlyWhenAsked = { staleTime: Infinity, gcTime: 0, retry: false, refetchOnReconnect: false } as const;
 

@@ -179,6 +179,7 @@ export interface Routes {
   "GET workspaceagents/{workspaceagent}/containers": { answer: t.AgentContainers };
   "GET workspaceagents/{workspaceagent}/containers/watch": { answer: unknown };
   "GET workspaceagents/{workspaceagent}/files": { query: { path?: Value }; answer: t.AgentFiles };
+  "GET workspaceagents/{workspaceagent}/files/archive": { query: { path?: Value }; answer: void };
   "GET workspaceagents/{workspaceagent}/files/content": { query: { limit?: Value; path?: Value }; answer: void };
   "GET workspaceagents/{workspaceagent}/listening-ports": { answer: t.ListeningPorts };
   "GET workspaceagents/{workspaceagent}/logs": { query: { after?: Value; follow?: Value }; answer: t.AgentLog[] };

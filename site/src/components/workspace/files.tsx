@@ -16,7 +16,7 @@ import {
 import { type DragEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { getBytes, send } from "~/api/client";
-import { contentURL, folder } from "~/api/files";
+import { archiveURL, contentURL, folder } from "~/api/files";
 import type { AgentFile, Workspace, WorkspaceAgent } from "~/api/types";
 import { Code, linesOf, shownBytes } from "~/components/code/files";
 import { Ago } from "~/components/ui/ago";
@@ -231,9 +231,9 @@ function Browser({ agent, path, to, choice }: BrowserProps) {
                 action: true,
                 cell: (f) => (
                   <span className="inline-flex">
-                    {isFile(f) && (
+                    {(isFile(f) || kindOf(f) === "folder") && (
                       <a
-                        href={contentURL(agent.id, below(at, f.name))}
+                        href={(isFile(f) ? contentURL : archiveURL)(agent.id, below(at, f.name))}
                         download
                         aria-label={`Download ${f.name}`}
                         title={`Download ${f.name}`}
