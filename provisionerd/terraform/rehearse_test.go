@@ -144,6 +144,13 @@ var claimsOfStarters = map[string]struct {
 	"gpu":            {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
 	"jupyterlab":     {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
 	"vscode-web":     {provider: "kreuzwerker/docker", prebuilt: unowned, started: owned},
+	"vscode": {
+		provider: "kreuzwerker/docker",
+		variables: []*provisionerpb.VariableValue{
+			{Name: "vscode_archive", Value: "code-server-4.99.4-linux-amd64.tar.gz"}, {Name: "vscode_sha256", Value: strings.Repeat("0a", 32)},
+		},
+		prebuilt: unowned, started: owned,
+	},
 	"devcontainer": {
 		provider: "kreuzwerker/docker", waits: "the agent main has dev containers, which it starts again for the owner",
 		prebuilt: map[string]string{"name": "coder-" + workspaceID.String(), "hostname": "workspace", "labels": "prebuilds"},

@@ -34,11 +34,22 @@ data "coder_workspace_owner" "me" {}
 locals {
   # A container reaches the server by this name when the server runs on the Docker host itself.
   init_script = replace(coder_agent.main.init_script, "/localhost|127\\.0\\.0\\.1/", "host.docker.internal")
+  # A prebuilt workspace has no owner yet, and keeps its container when it gets one.
+  prebuild = data.coder_workspace.me.is_prebuild
+  name     = local.prebuild ? "coder-${data.coder_workspace.me.id}" : "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
+  hostname = local.prebuild ? "workspace" : lower(data.coder_workspace.me.name)
 }
 
 resource "coder_agent" "main" {
   os   = "linux"
   arch = data.coder_provisioner.me.arch
+
+  env = {
+    GIT_AUTHOR_NAME     = coalesce(data.coder_workspace_owner.me.full_name, data.coder_workspace_owner.me.name)
+    GIT_AUTHOR_EMAIL    = data.coder_workspace_owner.me.email
+    GIT_COMMITTER_NAME  = coalesce(data.coder_workspace_owner.me.full_name, data.coder_workspace_owner.me.name)
+    GIT_COMMITTER_EMAIL = data.coder_workspace_owner.me.email
+  }
 
   metadata {
     key          = "disk"
@@ -61,8 +72,8 @@ resource "docker_volume" "home" {
 resource "docker_container" "workspace" {
   count      = data.coder_workspace.me.start_count
   image      = var.image
-  name       = "coder-${data.coder_workspace_owner.me.name}-${lower(data.coder_workspace.me.name)}"
-  hostname   = lower(data.coder_workspace.me.name)
+  name       = local.name
+  hostname   = local.hostname
   entrypoint = ["sh", "-c", local.init_script]
   env        = ["CODER_AGENT_TOKEN=${coder_agent.main.token}"]
 
@@ -74,9 +85,17 @@ resource "docker_container" "workspace" {
     container_path = "/home/coder"
     volume_name    = docker_volume.home.name
   }
+  labels {
+    label = "coder.owner"
+    value = data.coder_workspace_owner.me.name
+  }
+  labels {
+    label = "coder.workspace_id"
+    value = data.coder_workspace.me.id
+  }
 
   # Changes of these wait for the next start, which makes a new container.
   lifecycle {
-    ignore_changes = [name, hostname]
+    ignore_changes = [name, hostname, labels]
   }
 }
