@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -177,4 +178,20 @@ func TestHostileAgents(t *testing.T) {
 			t.Errorf("%d bytes: %.100s", len(msg), msg)
 		}
 	})
+}
+
+// TestAgentsThatConfirm: an agent that confirms a question instead of answering it is as one that does not answer.
+func TestAgentsThatConfirm(t *testing.T) {
+	t.Parallel()
+	for _, confirmed := range [][]byte{{sftpStat, sftpLstat, sftpFstat}, {sftpOpen}} {
+		file := fileOf(100)
+		w := filesAt(t, hostile(t, func(kind byte, id uint32, body []byte) func() []byte {
+			if slices.Contains(confirmed, kind) {
+				return once(packet(sftpStatus, id, 0, "", ""))
+			}
+			return file(kind, id, body)
+		}))
+		w.status(http.StatusServiceUnavailable, http.MethodGet, "content", nil, "path", "f")
+		w.status(http.StatusServiceUnavailable, http.MethodPut, "content", strings.NewReader("x"), "path", "f", "overwrite", "true")
+	}
 }

@@ -44,6 +44,37 @@ type fileSession struct {
 	moving func()
 }
 
+// Stat, Lstat, Open and OpenFile are those of the client, which returns no attributes or no file, and no error, if an
+// agent confirms a question instead of answering it.
+func (f *fileSession) Stat(p string) (fs.FileInfo, error)  { return known(f.Client.Stat(p)) }
+func (f *fileSession) Lstat(p string) (fs.FileInfo, error) { return known(f.Client.Lstat(p)) }
+func (f *fileSession) Open(p string) (*sftp.File, error)   { return opened(f.Client.Open(p)) }
+func (f *fileSession) OpenFile(p string, flags int) (*sftp.File, error) {
+	return opened(f.Client.OpenFile(p, flags))
+}
+
+var errUnanswered = errors.New("the agent confirms what it was asked, and does not answer")
+
+func known(info fs.FileInfo, err error) (fs.FileInfo, error) {
+	if err != nil {
+		return nil, err
+	}
+	if info == nil { // Lstat
+		return nil, errUnanswered
+	}
+	if stat, _ := info.Sys().(*sftp.FileStat); stat == nil { // Stat
+		return nil, errUnanswered
+	}
+	return info, nil
+}
+
+func opened(file *sftp.File, err error) (*sftp.File, error) {
+	if err == nil && file == nil {
+		err = errUnanswered
+	}
+	return file, err
+}
+
 // fileWork is what a request does with files.
 type fileWork struct {
 	what     string        // for the connection log
