@@ -250,9 +250,13 @@ it("starts with the default preset", async () => {
   );
   expect(await page.getByRole("radio", { name: /^America/ }).isChecked()).toBe(true);
   expect(await page.getByRole("textbox", { name: "hostname" }).inputValue()).toBe("linked");
-  // The card says what the preset sets, in the form's words. The workspace of the test before has the template's name.
-  const card = page.locator("label", { has: preset });
-  expect(await card.innerText()).toMatch(/cpus 8\s+Region America\s+Zone US-3/);
+  // The card says what the preset sets, in the form's words, once the form knows the zones of the preset's region.
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll("label")].some((label) =>
+      /Big machine\s+cpus 8\s+Region America\s+Zone US-3/.test(label.innerText),
+    ),
+  );
+  // The workspace of the test before has the template's name.
   await page.locator('input[name="name"][value="kinds-2"]').waitFor();
   await fits(page, "the form");
   await axe(page, "the form with a preset");
