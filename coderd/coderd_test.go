@@ -78,7 +78,7 @@ var public = map[string]string{
 	"GET /api/v2/workspaceagents/me/archives/{archive}": "the same",
 	"GET /api/v2/workspaceagents/me/rpc":                "the same, at each call",
 	"GET /api/v2/debug/ws":                              "the server tries its own websockets: the handler wants a token that a server of this deployment has signed",
-	"GET /api/v2/applications/auth-redirect":            "sends whoever is not signed in to the sign-in page; gives a code to those only who may open the app",
+	"GET /api/v2/applications/auth-redirect":            "leads visitors who are not signed in to the sign-in page; gives a code only to those who may open the app",
 }
 
 func TestEveryRouteNamesItsPermission(t *testing.T) {

@@ -26,7 +26,7 @@ type target struct {
 }
 
 // targetOf returns the path in a request's query. With the parameter below, path is relative to that folder and cannot
-// lead out of it by its names: whoever sends a tree passes on names that others have chosen.
+// lead out of it by its names: who sends a tree passes on names that others have chosen.
 func targetOf(r *http.Request) (target, error) {
 	q := r.URL.Query()
 	if !q.Has("below") {

@@ -196,6 +196,9 @@ func (c *cache) touch(dir string) error {
 
 // make unpacks and initializes a version beside the cache and moves it into place.
 func (c *cache) make(ctx context.Context, o opening, sum, dir string) (err error) {
+	if err := c.host.MakeCache(); err != nil {
+		return fmt.Errorf("make template: %w", err)
+	}
 	tmp := filepath.Join(c.dir, ".tmp-"+strings.ToLower(rand.Text()[:16]))
 	defer func() { err = errors.Join(err, removeReadOnly(tmp)) }()
 	src := filepath.Join(tmp, "src")

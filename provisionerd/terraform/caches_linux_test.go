@@ -228,3 +228,36 @@ func TestForeignChecksums(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletedCache: the cache folder may be deleted at any time, with the program that starts sandboxes in it. Later builds make what they need, and
+// our own program starts their sandboxes.
+func TestDeletedCache(t *testing.T) {
+	opts := options(t)
+	var unpacked string
+	opts.Launcher = func(dir string) (string, error) {
+		unpacked = filepath.Join(dir, "small")
+		program, err := os.ReadFile(opts.Worker[0])
+		if err != nil {
+			return "", err
+		}
+		return unpacked, os.WriteFile(unpacked, program, 0o755)
+	}
+	e := newExecutor(t, func(o *terraform.Options) { *o = opts })
+	if _, err := os.Stat(unpacked); err != nil {
+		t.Fatal(err)
+	}
+	build := func() {
+		t.Helper()
+		j := newTrial(t, files(`resource "terraform_data" "a" {}`))
+		ok(t, j, j.build(e, &provisionerpb.WorkspaceBuild{Transition: start, Metadata: metadata()}))
+	}
+	build()
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", `chmod -R u+w "$1" && rm -r "$1"`, "sh", opts.CacheDir).CombinedOutput(); err != nil {
+		t.Fatalf("delete the cache: %v: %s", err, out)
+	}
+	build()
+	build()
+	if _, err := os.Stat(unpacked); err == nil {
+		t.Error("the cache was not deleted")
+	}
+}

@@ -103,6 +103,16 @@ func (h *Host) unpack() {
 	}
 }
 
+// MakeCache makes the folder for templates in the cache folder, which may be deleted at any time, unless it is there.
+func (h *Host) MakeCache() error {
+	templates := filepath.Join(h.opts.CacheDir, "templates")
+	err := makeDirs(h.opts.CacheDir, templates)
+	if err == nil && h.isolation.accounts != nil {
+		err = os.Chmod(templates, 0o711) // as openFor does
+	}
+	return err
+}
+
 // launcher returns the program that starts sandboxes: the small one, or our own if there is no other, or if the cache
 // folder was deleted meanwhile.
 func (h *Host) launcher() string {
