@@ -18,7 +18,8 @@ import (
 )
 
 // Run runs an agent until ctx ends, the server asks it to end, or (with OwnProcess) a signal does: it then runs the
-// stop scripts, reports, and returns nil. It returns a fault when the server refuses the token.
+// stop scripts, reports, and returns nil. It returns a fault when the server refuses the token, and ErrForgotten with
+// Returning when no start will admit the agent again.
 func Run(ctx context.Context, opts Options) error {
 	if runtime.GOOS != "linux" && runtime.GOOS != "windows" {
 		return fault.New(fault.Invalid, "The workspace agent runs on Linux and Windows, not on %s", runtime.GOOS)
@@ -33,9 +34,7 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.LogDir == "" {
 		opts.LogDir = os.TempDir()
 	}
-	if opts.StateDir == "" {
-		opts.StateDir = defaultStateDir(proc.CurrentUser())
-	}
+	opts.StateDir = StateDir(opts.StateDir)
 	// Resolved now, because the process changes its folder later.
 	stateDir, stateErr := filepath.Abs(opts.StateDir)
 	logDir, logErr := filepath.Abs(opts.LogDir)
@@ -63,7 +62,7 @@ func Run(ctx context.Context, opts Options) error {
 		return nil // it was asked to end while it waited
 	case opts.Returning && fault.CodeOf(err) == fault.Unauthenticated:
 		opts.Logger.Info("no start will admit this agent again", "reason", err)
-		return nil
+		return ErrForgotten
 	default:
 		return err
 	}
@@ -95,6 +94,14 @@ func TuneMemory() *memory.Returner {
 
 // AutostartDir returns the folder of the service that starts the agent of this account: see package autostart.
 func AutostartDir() string { return filepath.Join(defaultStateDir(proc.CurrentUser()), "autostart") }
+
+// StateDir returns the folder of the agent's state, given the one that Options name.
+func StateDir(given string) string {
+	if given != "" {
+		return given
+	}
+	return defaultStateDir(proc.CurrentUser())
+}
 
 func defaultStateDir(user proc.User) string {
 	dir := filepath.Join(append([]string{user.Home}, stateFolder...)...)

@@ -52,7 +52,7 @@ type Options struct {
 	// good.
 	Stopped func(secret.Token)
 	// Returning is set if this is the agent of a workspace that stopped: Run waits until a start admits it, and returns
-	// nil if none ever will.
+	// ErrForgotten if none ever will.
 	Returning bool
 	// Join replaces the coordinator and the mesh node, for agents inside another program. nil means the real ones.
 	Join func(ctx context.Context) (Mesh, error)
@@ -61,6 +61,9 @@ type Options struct {
 // ErrRestart is returned by Run with OwnProcess after SIGUSR1. The caller must start the process again; terminals that
 // outlive it still run.
 var ErrRestart = errors.New("the agent is to be restarted")
+
+// ErrForgotten is returned by Run with Returning if the workspace will not start with this agent again.
+var ErrForgotten = errors.New("no start of the workspace will admit this agent again")
 
 // Terminals gives access to the terminals, which the keeper holds, because it outlives the agent's process, or else
 // this process.

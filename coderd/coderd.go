@@ -38,6 +38,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/identity"
 	"github.com/codermesh/codermesh/v2/coderd/idpsync"
+	"github.com/codermesh/codermesh/v2/coderd/instanceidentity"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/coderd/mesh"
@@ -119,6 +120,8 @@ type Options struct {
 	BrowserOnly bool
 	// CacheDir keeps what can be made again: unpacked binaries.
 	CacheDir string
+	// Instances verifies who machines of clouds are. Nil means that agents have tokens only.
+	Instances *instanceidentity.Verifier
 	// ArchivesDir is the folder of archives that workspaces may fetch. "" means that there is none.
 	ArchivesDir string
 	// ReleaseMirror has the slim programs that this one was built without. Nil: there is none.

@@ -184,6 +184,7 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 		Secrets: agentSecrets{s.Secrets}, Mesh: s.Mesh, Peers: meshDaemons{s.Mesh}.peer, Connections: s.Connections,
 		Ports: appproxy.NewHosts(opts.AccessURL, opts.WildcardHost), Notifications: g.recorder,
 		HostKeys: agentKeys{g.hostKeys, s.SSHCA}, Identity: s.Identity,
+		Instances:      opts.Instances,
 		RelayOnly:      opts.RelayOnly,
 		ArchivesDir:    opts.ArchivesDir,
 		HostnameSuffix: opts.Presentation.SSHConfig().HostnameSuffix,

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
 	"github.com/codermesh/codermesh/v2/coderd/httpapi"
 	"github.com/codermesh/codermesh/v2/coderd/idpsync"
+	"github.com/codermesh/codermesh/v2/coderd/instanceidentity"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/coderd/mesh"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
@@ -46,6 +48,7 @@ type configuration struct {
 	accessURL       *url.URL
 	replicaURL      *url.URL
 	releaseMirror   *url.URL
+	instances       *instanceidentity.Verifier
 	stunServers     []string
 	// sshAccess and wireGuardAccess are where users reach the gateways.
 	sshAccess, wireGuardAccess string
@@ -130,6 +133,9 @@ func (opts *serverOptions) configure(ctx context.Context, log *slog.Logger) (*co
 			_, c.wireGuardAccess, err = opts.wireGuard.Access(c.accessURL)
 			check(err)
 			c.wildcard, err = wildcardHost(opts.wildcardURL, c.accessURL)
+			check(err)
+			opts.instances.Audience = strings.TrimSuffix(c.accessURL.String(), "/")
+			c.instances, err = instanceidentity.New(opts.instances)
 			check(err)
 		}
 	}

@@ -15,7 +15,9 @@ import (
 )
 
 // authorities are the settings that name a file with public certificates.
-var authorities = []string{"tls-client-ca-file", "tls-acme-ca-file", "email-tls-ca-cert-file", "client-tls-ca-file"}
+var authorities = []string{
+	"tls-client-ca-file", "tls-acme-ca-file", "email-tls-ca-cert-file", "client-tls-ca-file", "aws-identity-ca-file", "azure-identity-ca-file",
+}
 
 // daemonWith returns a daemon's command with its flags and variables read.
 func daemonWith(t *testing.T, path string, args ...string) *cobra.Command {

@@ -24,6 +24,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/embedded"
 	"github.com/codermesh/codermesh/v2/coderd/devices"
 	"github.com/codermesh/codermesh/v2/coderd/health"
+	"github.com/codermesh/codermesh/v2/coderd/instanceidentity"
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/keyring"
 	"github.com/codermesh/codermesh/v2/coderd/policy"
@@ -44,6 +45,7 @@ type serverOptions struct {
 	replicaURL       string
 	releaseMirror    string
 	archivesDir      string
+	instances        instanceidentity.Options
 	stunAddress      string
 	stunServers      []string
 	relayOnly        bool
@@ -158,6 +160,13 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	f.StringVar(&opts.releaseMirror, "release-mirror-url", "",
 		"URL of a folder with the command line for other systems, and SHA256SUMS, such as /bin of another server: what "+
 			"this build has not is fetched from there when users download it (default none)")
+	f.StringVar(&opts.instances.AWSCertificates, "aws-identity-ca-file", "",
+		"PEM file with the certificates of AWS's regions that prove who agents' machines are (default those of this release)")
+	f.StringVar(&opts.instances.AzureCertificates, "azure-identity-ca-file", "",
+		"PEM file with the authorities, root and intermediate ones, of the certificates with which Azure proves who agents' "+
+			"machines are (default those of this release)")
+	f.StringVar(&opts.instances.GoogleKeys, "google-identity-keys-file", "",
+		"file with the keys (JWKS) with which Google proves who agents' machines are (default fetched from Google)")
 	f.StringVar(&opts.archivesDir, "archives-dir", "",
 		"folder of archives, such as an editor for the browser, that every workspace may fetch; the same files at each "+
 			"server (default none)")
@@ -348,6 +357,7 @@ func runServer(ctx context.Context, opts serverOptions) (err error) {
 		CacheDir:              opts.terraform.cacheDir,
 		ReleaseMirror:         c.releaseMirror,
 		ArchivesDir:           opts.archivesDir,
+		Instances:             c.instances,
 		StateDir:              filepath.Join(state, "journal"),
 		Executors:             executors.each,
 		Concerns:              executors.concerns,

@@ -29,7 +29,8 @@ var elsewhere = map[string]string{
 	"Agent.place":            "refusals name it: TestUnsafeAddresses in coderd/templates",
 	"App.place":              "refusals name it: TestUnsafeAddresses in coderd/templates",
 	"Agent.token":            "the agent signs in with it: TestAuthenticateAgent",
-	"Agent.auth":             "the import refuses all but token: TestImpossibleAgents in provisionerd/terraform",
+	"Agent.auth":             "the agent signs in with it: TestInstances",
+	"Agent.instance_account": "machines of other accounts are refused: TestInstances",
 	"Agent.complete":         "TestManifestIsWholeOrWithheld",
 	"AgentMetadata.order":    "the provisioner sorts by it: TestMetadataIsSorted in provisionerd/terraform/result",
 }
@@ -44,7 +45,7 @@ func allFields() *provisionerpb.Resource {
 			{
 				Id: id(1), Name: "main", Token: "token", Os: "linux", Arch: "amd64", Directory: "/src", Env: map[string]string{"A": "1"},
 				StartupScriptBehavior: "blocking", MotdFile: "/etc/motd", TroubleshootingUrl: "https://example.com", ConnectionTimeoutSeconds: 60, Order: 1,
-				DisplayApps: []string{"vscode"}, Auth: "token",
+				DisplayApps: []string{"vscode"}, Auth: "aws-instance-identity", InstanceId: "i-1", InstanceAccount: "1",
 				Apps: []*provisionerpb.App{
 					{
 						Id: id(2), Slug: "web", DisplayName: "Web", Url: "http://localhost:1", Icon: "/icon/x.svg", Share: "owner", HealthcheckUrl: "http://localhost:1/up",

@@ -37,6 +37,15 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 	mux.Handle("POST /api/v2/workspaceagents/me/startup-problem", rbac.Public, s.postStartupProblem,
 		audit.Exempt("an agent reports why it did not start: no user acts"),
 		httpapi.Uncounted("workspaces start together, many from one address")) // authenticated by the agent's token in the body
+	mux.Handle("POST /api/v2/workspaceagents/aws-instance-identity", rbac.Public, s.postAWSIdentity,
+		audit.Exempt("a machine proves who it is: no user acts"),
+		httpapi.Uncounted("machines start together, many from one address")) // authenticated by the cloud's signature
+	mux.Handle("POST /api/v2/workspaceagents/azure-instance-identity", rbac.Public, s.postAzureIdentity,
+		audit.Exempt("a machine proves who it is: no user acts"),
+		httpapi.Uncounted("machines start together, many from one address"))
+	mux.Handle("POST /api/v2/workspaceagents/google-instance-identity", rbac.Public, s.postGoogleIdentity,
+		audit.Exempt("a machine proves who it is: no user acts"),
+		httpapi.Uncounted("machines start together, many from one address"))
 	// Programs such as coder-logstream-kube and envbuilder have the agent's token, as a session's.
 	mux.Handle("POST /api/v2/workspaceagents/me/log-source", rbac.Public, s.postLogSource,
 		audit.Exempt("a program reports on a workspace: no user acts"),

@@ -180,6 +180,7 @@ func (s *Service) agentJSON(row shown, scripts []dbsqlc.WorkspaceAgentScript) (s
 		ExpandedDirectory: a.ExpandedDirectory, Version: a.Version,
 		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds,
 		TroubleshootingURL:    safeURL(a.TroubleshootingUrl),
+		InstanceID:            a.InstanceID,
 		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), External: a.External,
 	}
 	var err error

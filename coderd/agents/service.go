@@ -17,6 +17,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/database/dbsqlc"
 	"github.com/codermesh/codermesh/v2/coderd/extauth"
 	"github.com/codermesh/codermesh/v2/coderd/identity"
+	"github.com/codermesh/codermesh/v2/coderd/instanceidentity"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/coderd/pubsub"
 	"github.com/codermesh/codermesh/v2/internal/fault"
@@ -68,6 +69,8 @@ type Options struct {
 	Accounts Accounts
 	// ExternalAuth has the tokens that sign users in at Git hosts. Nil means that there are none.
 	ExternalAuth *extauth.Service
+	// Instances verifies who machines of clouds are. Nil means that agents have tokens only.
+	Instances *instanceidentity.Verifier
 	// Identity issues ID tokens. Nil means that agents get none.
 	Identity *identity.Service
 	// Secrets has users' secrets. Nil means that there are none.

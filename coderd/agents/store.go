@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,7 +78,7 @@ type storing struct {
 	*dbsqlc.Queries
 	batch   Batch
 	agents  []uuid.UUID
-	omitted []string // what was not stored, and why
+	omitted []string // what was not stored, and why, and what cannot work
 }
 
 // omit notes that something of a template was not stored. place is its file and line; it may be empty.
@@ -205,6 +206,10 @@ func (s *storing) agent(ctx context.Context, resource uuid.UUID, index int, a *p
 			return fmt.Errorf("announce agent's manifest: %w", err)
 		}
 	}
+	if live && s.batch.Final && params.Auth != "token" && params.InstanceID == "" {
+		s.omit(a.GetPlace(), "The agent %q waits for a machine with %s, and no resource says which one it is: add a "+
+			"coder_agent_instance.", database.Text(a.GetName()), params.Auth)
+	}
 	rebuilt := existed && before.BuildNumber != s.batch.BuildNumber
 	if err := s.definition(ctx, id, a, existed, rebuilt); err != nil {
 		return err
@@ -252,6 +257,9 @@ func (s *storing) params(id, resource uuid.UUID, a *provisionerpb.Agent) (dbsqlc
 		MotdFile:                 database.Text(a.GetMotdFile()),
 		UserData:                 !a.GetNoUserData(),
 		TroubleshootingUrl:       database.Text(a.GetTroubleshootingUrl()),
+		Auth:                     cmp.Or(database.Text(a.GetAuth()), "token"),
+		InstanceID:               database.Text(a.GetInstanceId()),
+		InstanceAccount:          database.Text(a.GetInstanceAccount()),
 		ConnectionTimeoutSeconds: a.GetConnectionTimeoutSeconds(),
 		DisplayApps:              apps, DisplayOrder: a.GetOrder(), Metadata: metadata,
 	}, nil

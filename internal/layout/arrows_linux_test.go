@@ -39,7 +39,7 @@ var floors = []struct {
 		spaces process confine worker slot limits defaultlimits follow
 	`},
 	{"provisionerd/terraform/result", 3, `
-		marks log error state diagnostic resources tags params removed agents plan support output changes
+		marks log error state diagnostic instances resources tags params removed agents plan support output changes
 		folder lost watch apps rehearsal presets
 	`},
 	{"agent", 0, `

@@ -130,10 +130,11 @@ var law = map[string]rule{
 		imports: []string{"coderd/audit", "coderd/database", "coderd/httpapi", "coderd/jobtags", "coderd/lookup", "coderd/pubsub", "coderd/rbac", "provisionerd/provisionerpb"},
 		tests:   []string{"provisionerd", "provisionerd/echo", "provisionerd/job"},
 	},
+	"coderd/instanceidentity": {},
 	"coderd/agents": {
 		imports: []string{
-			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/identity", "coderd/notifications", "coderd/pubsub", "coderd/rbac", "coderd/keyring",
-			"agent/agentpb", "provisionerd/provisionerpb", "sshmux", "tailnet",
+			"coderd/audit", "coderd/database", "coderd/extauth", "coderd/httpapi", "coderd/identity", "coderd/instanceidentity", "coderd/notifications", "coderd/pubsub", "coderd/rbac",
+			"coderd/keyring", "agent/agentpb", "provisionerd/provisionerpb", "sshmux", "tailnet",
 		},
 		tests: []string{"coderd/signed"},
 	},

@@ -57,6 +57,7 @@ var unknown = map[string]struct {
 	"coderd/rbac":                     {"knows neither HTTP nor the database", []string{"coderd/httpapi", "coderd/database"}},
 	"coderd/scim":                     {"knows neither templates nor workspaces", []string{"coderd/workspaces", "coderd/templates", "coderd/agents"}},
 	"coderd/secrets":                  {"knows nothing of workspaces", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
+	"coderd/instanceidentity":         {"decides nothing about workspaces", []string{"coderd/workspaces", "coderd/agents", "coderd/templates", "coderd/database"}},
 	"coderd/identity":                 {"knows neither how tokens reach workspaces nor how builds run", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/sshca":                    {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},
 	"coderd/sshkeys":                  {"knows neither workspaces nor the gateway", []string{"coderd/workspaces", "coderd/agents", "coderd/templates"}},

@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -112,6 +113,34 @@ func (c *Client) ExternalAgentCredentials(
 ) (ExternalAgentCredentials, error) {
 	return get[ExternalAgentCredentials](ctx, c,
 		"workspaces/"+workspace.String()+"/external-agent/"+url.PathEscape(agent)+"/credentials")
+}
+
+// AWSInstanceIdentity is what a machine of AWS shows in the place of its agent's token.
+type AWSInstanceIdentity struct {
+	Document  string `json:"document"`  // the instance identity document, unchanged
+	Signature string `json:"signature"` // of the document, in base64
+}
+
+// AzureInstanceIdentity is what a machine of Azure shows in the place of its agent's token.
+type AzureInstanceIdentity struct {
+	Signature string `json:"signature"` // attested data, in base64
+	Encoding  string `json:"encoding"`  // of the data: pkcs7
+}
+
+// GoogleInstanceIdentity is what a machine of Google Cloud shows in the place of its agent's token.
+type GoogleInstanceIdentity struct {
+	JSONWebToken string `json:"json_web_token"` // for the server's URL, with format=full
+}
+
+// AgentSession has the token of an agent whose machine has proven who it is. It is valid as an agent's own is.
+type AgentSession struct {
+	SessionToken string `json:"session_token"`
+}
+
+// AdmitInstance gets an agent's token for a machine of a cloud. auth is the coder_agent's attribute, and proof one of the
+// types above.
+func (c *Client) AdmitInstance(ctx context.Context, auth string, proof any) (AgentSession, error) {
+	return send[AgentSession](ctx, c, http.MethodPost, "workspaceagents/"+auth, proof)
 }
 
 // AgentConnections counts the current connections to a workspace, and what all its connections have carried.

@@ -4339,7 +4339,7 @@ type Agent struct {
 	Apps                     []*App                 `protobuf:"bytes,14,rep,name=apps,proto3" json:"apps,omitempty"`
 	Scripts                  []*Script              `protobuf:"bytes,15,rep,name=scripts,proto3" json:"scripts,omitempty"`
 	Metadata                 []*AgentMetadata       `protobuf:"bytes,16,rep,name=metadata,proto3" json:"metadata,omitempty"`
-	Auth                     string                 `protobuf:"bytes,17,opt,name=auth,proto3" json:"auth,omitempty"`                                  // token
+	Auth                     string                 `protobuf:"bytes,17,opt,name=auth,proto3" json:"auth,omitempty"`                                  // token, or aws-, azure- or google-instance-identity
 	NoUserData               bool                   `protobuf:"varint,18,opt,name=no_user_data,json=noUserData,proto3" json:"no_user_data,omitempty"` // the agent gets neither its owner's key for git nor logins elsewhere
 	// complete: the env, scripts and apps above are all that the build makes for this agent. While it is false the agent may
 	// connect, and waits for the rest.
@@ -4347,10 +4347,14 @@ type Agent struct {
 	// devcontainers are the agent's, each with the agent that runs in it. An older server ignores them.
 	Devcontainers []*Devcontainer `protobuf:"bytes,20,rep,name=devcontainers,proto3" json:"devcontainers,omitempty"`
 	// monitors are what the agent watches, of resources_monitoring. An older server ignores them.
-	Monitors      []*AgentMonitor `protobuf:"bytes,21,rep,name=monitors,proto3" json:"monitors,omitempty"`
-	Place         string          `protobuf:"bytes,22,opt,name=place,proto3" json:"place,omitempty"` // file and line in the template
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Monitors []*AgentMonitor `protobuf:"bytes,21,rep,name=monitors,proto3" json:"monitors,omitempty"`
+	Place    string          `protobuf:"bytes,22,opt,name=place,proto3" json:"place,omitempty"` // file and line in the template
+	// instance_id is the machine of a cloud that may prove to be this agent, with another auth than token, and
+	// instance_account its account, where the state says it. An older server refuses such an auth.
+	InstanceId      string `protobuf:"bytes,23,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	InstanceAccount string `protobuf:"bytes,24,opt,name=instance_account,json=instanceAccount,proto3" json:"instance_account,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
@@ -4533,6 +4537,20 @@ func (x *Agent) GetMonitors() []*AgentMonitor {
 func (x *Agent) GetPlace() string {
 	if x != nil {
 		return x.Place
+	}
+	return ""
+}
+
+func (x *Agent) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *Agent) GetInstanceAccount() string {
+	if x != nil {
+		return x.InstanceAccount
 	}
 	return ""
 }
@@ -5420,7 +5438,7 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x1c\n" +
 	"\tsensitive\x18\x03 \x01(\bR\tsensitive\x12\x17\n" +
-	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xa2\a\n" +
+	"\ais_null\x18\x04 \x01(\bR\x06isNull\"\xee\a\n" +
 	"\x05Agent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5445,7 +5463,10 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\bcomplete\x18\x13 \x01(\bR\bcomplete\x12L\n" +
 	"\rdevcontainers\x18\x14 \x03(\v2&.codermesh.provisioner.v1.DevcontainerR\rdevcontainers\x12B\n" +
 	"\bmonitors\x18\x15 \x03(\v2&.codermesh.provisioner.v1.AgentMonitorR\bmonitors\x12\x14\n" +
-	"\x05place\x18\x16 \x01(\tR\x05place\x1a6\n" +
+	"\x05place\x18\x16 \x01(\tR\x05place\x12\x1f\n" +
+	"\vinstance_id\x18\x17 \x01(\tR\n" +
+	"instanceId\x12)\n" +
+	"\x10instance_account\x18\x18 \x01(\tR\x0finstanceAccount\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"S\n" +

@@ -25,7 +25,7 @@ func TestImpossibleAgents(t *testing.T) {
 	}{
 		"windows":           {files(agent("os = \"windows\"\n")), nil},
 		"darwin":            {files(agent("os = \"darwin\"\n")), []string{`main.tf:6: coder_agent.main has os = "darwin"`, `os = "linux" or "windows"`}},
-		"instance identity": {files(agent("os = \"linux\"\nauth = \"aws-instance-identity\"\n")), []string{`main.tf:6: coder_agent.main has auth = "aws-instance-identity"`, "CODER_AGENT_TOKEN"}},
+		"instance identity": {files(agent("os = \"linux\"\nauth = \"aws-instance-identity\"\n")), nil},
 		"computed":          {files("locals {\n  os = lower(\"DARWIN\")\n}\n" + agent("os = local.os\n")), []string{`main.tf:9: coder_agent.main has os = "darwin"`}},
 		"in a module":       {module("os = \"darwin\"\n"), []string{`main.tf:6: in module.far: module.far.coder_agent.main has os = "darwin"`}},
 		"in JSON":           {map[string]string{"main.tf.json": "{\"terraform\": {\"required_providers\": {\"coder\": {\"source\": \"coder/coder\"}}},\n\"resource\": {\"coder_agent\": {\"main\": {\"arch\": \"amd64\", \"os\": \"darwin\"}}}}"}, []string{"main.tf.json:2: coder_agent.main"}},
@@ -138,13 +138,12 @@ func TestIgnoredFeatures(t *testing.T) {
 		"main.tf:28: in module.far: data.coder_task has no effect on this server",
 		"main.tf:45: data.coder_task has no effect on this server: this server has no tasks",
 		"main.tf:46: coder_ai_task has no effect on this server: this server has no tasks",
-		"main.tf:49: coder_agent_instance has no effect on this server: agents sign in with their token only",
 	} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log does not have once: %s", want)
 		}
 	}
-	if strings.Count(log, "has no effect on this server") != 4 {
+	if strings.Count(log, "has no effect on this server") != 3 {
 		t.Errorf("the log:\n%s", log)
 	}
 	if got := result.GetTemplateImport().GetPresets(); len(got) != 2 || got[0].GetPrebuilds().GetInstances() != 1 || got[1].GetPrebuilds().GetInstances() != 1 {

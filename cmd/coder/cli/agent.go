@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codermesh/codermesh/v2/agent"
+	"github.com/codermesh/codermesh/v2/agent/instance"
 	"github.com/codermesh/codermesh/v2/agent/keeper"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/exit"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
@@ -24,6 +26,7 @@ import (
 type agentOptions struct {
 	url, token, tokenFile string
 	stateDir, logDir      string
+	auth                  string
 }
 
 func agentCmd(g *global.Flags) *cobra.Command {
@@ -32,7 +35,9 @@ func agentCmd(g *global.Flags) *cobra.Command {
 		Use:   "agent",
 		Short: "Run a workspace's agent",
 		Long: `Run the agent that makes this machine a workspace. It joins the mesh with its token, serves shells, ports and files, and runs the
-workspace's scripts. The workspace's init script starts it with the server's URL and the token in the environment.`,
+workspace's scripts. The workspace's init script starts it with the server's URL and the token in the environment.
+
+A machine of a cloud needs no token if its template says so (--auth): its cloud proves to the server which machine it is.`,
 		Example: `  CODER_AGENT_URL=https://coder.example.com CODER_AGENT_TOKEN=… coder agent`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), g, opts) },
@@ -41,6 +46,8 @@ workspace's scripts. The workspace's init script starts it with the server's URL
 	f.StringVar(&opts.url, "agent-url", "", "URL of the server (default --url)")
 	f.StringVar(&opts.token, "agent-token", "", "token of the agent (default --token)")
 	f.StringVar(&opts.tokenFile, "agent-token-file", "", "file with the agent's token")
+	f.StringVar(&opts.auth, "auth", instance.Token,
+		"how the agent proves who it is: token, aws-instance-identity, azure-instance-identity or google-instance-identity")
 	f.StringVar(&opts.stateDir, "state-dir", "",
 		"folder for state kept between runs (default in the account's state folder)")
 	f.StringVar(&opts.logDir, "log-dir", "", "folder for the scripts' logs (default the temporary folder)")
@@ -48,12 +55,16 @@ workspace's scripts. The workspace's init script starts it with the server's URL
 	flags.SetEnv(f.Lookup("agent-url"), "CODER_AGENT_URL")
 	flags.SetEnv(f.Lookup("agent-token"), "CODER_AGENT_TOKEN")
 	flags.SetEnv(f.Lookup("agent-token-file"), "CODER_AGENT_TOKEN_FILE")
+	flags.SetEnv(f.Lookup("auth"), "CODER_AGENT_AUTH")
 	cmd.AddCommand(agentInstallCmd(g), agentUninstallCmd(g))
 	return Daemon(cmd)
 }
 
 func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	if !keeper.IsChild() {
+		if opts.auth != instance.Token && opts.auth != "" {
+			return keepProven(ctx, g, opts)
+		}
 		return keepAgent(g, opts)
 	}
 	server, err := agentURL(g, opts)
@@ -97,6 +108,15 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	}
 	if err == nil && stopped {
 		return &exit.Error{Code: keeper.StoppedCode}
+	}
+	forgotten := errors.Is(err, agent.ErrForgotten)
+	if code := fault.CodeOf(err); opts.auth != instance.Token && opts.auth != "" &&
+		(forgotten || code == fault.Unauthenticated || code == fault.Forbidden) {
+		fmt.Fprintln(g.Streams().Err, err)
+		return &exit.Error{Code: refusedCode}
+	}
+	if forgotten {
+		return nil
 	}
 	return err
 }

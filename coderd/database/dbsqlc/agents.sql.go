@@ -13,6 +13,34 @@ import (
 	"github.com/google/uuid"
 )
 
+const admitInstance = `-- name: AdmitInstance :execrows
+UPDATE workspace_agents SET token_hash = $2::bytea, offline_token_hash = $3::bytea, return_token_hash = NULL,
+	proven_build = build_number, proven_at = $4::timestamptz
+WHERE id = $1 AND token_hash IS NOT NULL AND (proven_build IS NULL OR proven_build < build_number) AND (proven_at IS NULL OR proven_at <= $4::timestamptz)
+`
+
+type AdmitInstanceParams struct {
+	ID               uuid.UUID
+	TokenHash        []byte
+	OfflineTokenHash []byte
+	At               time.Time
+}
+
+// Gives an agent the token of the machine that has proven to be it. Affects no row if its build has admitted one, or the document is older than
+// the last that was accepted.
+func (q *Queries) AdmitInstance(ctx context.Context, arg AdmitInstanceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, admitInstance,
+		arg.ID,
+		arg.TokenHash,
+		arg.OfflineTokenHash,
+		arg.At,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const advanceAgentLogs = `-- name: AdvanceAgentLogs :exec
 UPDATE workspace_agents SET logs_length = $2, logs_overflowed = $3 WHERE id = $1
 `
@@ -380,7 +408,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build, auth, instance_id, instance_account, proven_build, proven_at FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -428,12 +456,17 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.ReturnTokenHash,
 		&i.OfflineTokenHash,
 		&i.AwaitedBuild,
+		&i.Auth,
+		&i.InstanceID,
+		&i.InstanceAccount,
+		&i.ProvenBuild,
+		&i.ProvenAt,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build, auth, instance_id, instance_account, proven_build, proven_at FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -481,12 +514,17 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.ReturnTokenHash,
 		&i.OfflineTokenHash,
 		&i.AwaitedBuild,
+		&i.Auth,
+		&i.InstanceID,
+		&i.InstanceAccount,
+		&i.ProvenBuild,
+		&i.ProvenAt,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
@@ -547,6 +585,11 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.ReturnTokenHash,
 		&i.WorkspaceAgent.OfflineTokenHash,
 		&i.WorkspaceAgent.AwaitedBuild,
+		&i.WorkspaceAgent.Auth,
+		&i.WorkspaceAgent.InstanceID,
+		&i.WorkspaceAgent.InstanceAccount,
+		&i.WorkspaceAgent.ProvenBuild,
+		&i.WorkspaceAgent.ProvenAt,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -594,7 +637,7 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 }
 
 const getAgentWithStatus = `-- name: GetAgentWithStatus :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a WHERE a.id = $1
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a WHERE a.id = $1
 `
 
 type GetAgentWithStatusRow struct {
@@ -649,6 +692,11 @@ func (q *Queries) GetAgentWithStatus(ctx context.Context, id uuid.UUID) (GetAgen
 		&i.WorkspaceAgent.ReturnTokenHash,
 		&i.WorkspaceAgent.OfflineTokenHash,
 		&i.WorkspaceAgent.AwaitedBuild,
+		&i.WorkspaceAgent.Auth,
+		&i.WorkspaceAgent.InstanceID,
+		&i.WorkspaceAgent.InstanceAccount,
+		&i.WorkspaceAgent.ProvenBuild,
+		&i.WorkspaceAgent.ProvenAt,
 		&i.Status,
 		&i.Problem,
 	)
@@ -977,7 +1025,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a
 WHERE a.resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY a.display_order, a.name, a.id
 `
 
@@ -1039,6 +1087,11 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.WorkspaceAgent.ReturnTokenHash,
 			&i.WorkspaceAgent.OfflineTokenHash,
 			&i.WorkspaceAgent.AwaitedBuild,
+			&i.WorkspaceAgent.Auth,
+			&i.WorkspaceAgent.InstanceID,
+			&i.WorkspaceAgent.InstanceAccount,
+			&i.WorkspaceAgent.ProvenBuild,
+			&i.WorkspaceAgent.ProvenAt,
 			&i.Status,
 			&i.Problem,
 		); err != nil {
@@ -1085,6 +1138,62 @@ func (q *Queries) ListAppsOfAgents(ctx context.Context, agentIds []uuid.UUID) ([
 			&i.DisplayGroup,
 			&i.OpenIn,
 			&i.Tooltip,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listInstanceAgents = `-- name: ListInstanceAgents :many
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.instance_account
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN LATERAL (
+	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL AND NOT (wb.transition = 'start' AND wb.would_replace <> '{}')
+	ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+WHERE a.instance_id = $1::text AND a.instance_id <> '' AND a.auth = $2::text AND a.token_hash IS NOT NULL AND a.parent_id IS NULL
+	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
+	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
+LIMIT 2
+`
+
+type ListInstanceAgentsParams struct {
+	InstanceID string
+	Auth       string
+}
+
+type ListInstanceAgentsRow struct {
+	ID              uuid.UUID
+	Name            string
+	WorkspaceName   string
+	OwnerName       string
+	InstanceAccount string
+}
+
+// Returns the agents that a machine of a cloud may be, by the rule of GetAdmittedAgent. Machines are admitted while their workspaces run.
+func (q *Queries) ListInstanceAgents(ctx context.Context, arg ListInstanceAgentsParams) ([]ListInstanceAgentsRow, error) {
+	rows, err := q.db.Query(ctx, listInstanceAgents, arg.InstanceID, arg.Auth)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListInstanceAgentsRow{}
+	for rows.Next() {
+		var i ListInstanceAgentsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.WorkspaceName,
+			&i.OwnerName,
+			&i.InstanceAccount,
 		); err != nil {
 			return nil, err
 		}
@@ -1608,6 +1717,7 @@ func (q *Queries) SetStartupProblem(ctx context.Context, arg SetStartupProblemPa
 
 const settleReturnToken = `-- name: SettleReturnToken :exec
 UPDATE workspace_agents SET
+	proven_build = CASE WHEN auth <> 'token' AND token_hash IS DISTINCT FROM $2::bytea THEN build_number ELSE proven_build END,
 	return_token_hash = CASE WHEN token_hash = $2::bytea THEN NULL ELSE return_token_hash END,
 	offline_token_hash = CASE WHEN token_hash = $2::bytea THEN offline_token_hash END
 WHERE id = $1 AND (token_hash = $2::bytea OR return_token_hash = $2::bytea)
@@ -1619,7 +1729,7 @@ type SettleReturnTokenParams struct {
 }
 
 // Notes with which of its tokens an agent came: with that of the running build, no former machine returns; with the return token, the machine keeps
-// that one.
+// that one. No other machine is admitted in the place of one that has returned.
 func (q *Queries) SettleReturnToken(ctx context.Context, arg SettleReturnTokenParams) error {
 	_, err := q.db.Exec(ctx, settleReturnToken, arg.ID, arg.TokenHash)
 	return err
@@ -1782,16 +1892,21 @@ func (q *Queries) UpdateAppHealth(ctx context.Context, arg UpdateAppHealthParams
 const upsertAgent = `-- name: UpsertAgent :execrows
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
 	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id,
-	monitors, offline_token_hash)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+	monitors, offline_token_hash, auth, instance_id, instance_account)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
-	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
+	token_hash = CASE WHEN EXCLUDED.parent_id IS NOT NULL OR keeps_machine(workspace_agents, EXCLUDED.auth, EXCLUDED.instance_id)
+		THEN workspace_agents.token_hash ELSE EXCLUDED.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
 	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors,
-	offline_token_hash = CASE WHEN workspace_agents.token_hash = EXCLUDED.token_hash THEN workspace_agents.offline_token_hash ELSE EXCLUDED.offline_token_hash END
+	auth = EXCLUDED.auth, instance_id = EXCLUDED.instance_id, instance_account = EXCLUDED.instance_account,
+	proven_build = CASE WHEN keeps_machine(workspace_agents, EXCLUDED.auth, EXCLUDED.instance_id) THEN EXCLUDED.build_number
+		WHEN workspace_agents.instance_id = EXCLUDED.instance_id THEN workspace_agents.proven_build END,
+	offline_token_hash = CASE WHEN workspace_agents.token_hash = EXCLUDED.token_hash OR keeps_machine(workspace_agents, EXCLUDED.auth, EXCLUDED.instance_id)
+		THEN workspace_agents.offline_token_hash ELSE EXCLUDED.offline_token_hash END
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id
 `
 
@@ -1819,10 +1934,14 @@ type UpsertAgentParams struct {
 	ParentID                 *uuid.UUID
 	Monitors                 []byte
 	OfflineTokenHash         []byte
+	Auth                     string
+	InstanceID               string
+	InstanceAccount          string
 }
 
 // Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
-// connected. The agent of a dev container keeps its token, which no build knows. What the workspace has forgotten of a token stays forgotten.
+// connected. The agent of a dev container keeps its token, which no build knows, and so does one whose machine has proven who it is, until there is
+// another machine or the workspace stops. What the workspace has forgotten of a token stays forgotten.
 // Affects no row if the id belongs to another workspace.
 func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64, error) {
 	result, err := q.db.Exec(ctx, upsertAgent,
@@ -1849,6 +1968,9 @@ func (q *Queries) UpsertAgent(ctx context.Context, arg UpsertAgentParams) (int64
 		arg.ParentID,
 		arg.Monitors,
 		arg.OfflineTokenHash,
+		arg.Auth,
+		arg.InstanceID,
+		arg.InstanceAccount,
 	)
 	if err != nil {
 		return 0, err

@@ -709,6 +709,11 @@ type WorkspaceAgent struct {
 	ReturnTokenHash          []byte
 	OfflineTokenHash         []byte
 	AwaitedBuild             *int32
+	Auth                     string
+	InstanceID               string
+	InstanceAccount          string
+	ProvenBuild              *int32
+	ProvenAt                 *time.Time
 }
 
 type WorkspaceAgentDevcontainer struct {

@@ -14,20 +14,26 @@ SELECT * FROM workspace_resources WHERE job_id = ANY (ARRAY(SELECT unnest(sqlc.a
 
 -- name: UpsertAgent :execrows
 -- Stores an agent of a build. An agent that an earlier build had moves to this build: its states are reset, but a connected agent stays
--- connected. The agent of a dev container keeps its token, which no build knows. What the workspace has forgotten of a token stays forgotten.
+-- connected. The agent of a dev container keeps its token, which no build knows, and so does one whose machine has proven who it is, until there is
+-- another machine or the workspace stops. What the workspace has forgotten of a token stays forgotten.
 -- Affects no row if the id belongs to another workspace.
 INSERT INTO workspace_agents (id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, environment,
 	startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, user_data, complete, external, parent_id,
-	monitors, offline_token_hash)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+	monitors, offline_token_hash, auth, instance_id, instance_account)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
 ON CONFLICT (id) DO UPDATE SET resource_id = EXCLUDED.resource_id, build_number = EXCLUDED.build_number, name = EXCLUDED.name,
-	token_hash = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.token_hash ELSE workspace_agents.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
+	token_hash = CASE WHEN EXCLUDED.parent_id IS NOT NULL OR keeps_machine(workspace_agents, EXCLUDED.auth, EXCLUDED.instance_id)
+		THEN workspace_agents.token_hash ELSE EXCLUDED.token_hash END, operating_system = EXCLUDED.operating_system, architecture = EXCLUDED.architecture,
 	directory = EXCLUDED.directory, environment = EXCLUDED.environment, startup_script_behavior = EXCLUDED.startup_script_behavior,
 	motd_file = EXCLUDED.motd_file, troubleshooting_url = EXCLUDED.troubleshooting_url,
 	connection_timeout_seconds = EXCLUDED.connection_timeout_seconds, display_apps = EXCLUDED.display_apps,
 	display_order = EXCLUDED.display_order, metadata = EXCLUDED.metadata, user_data = EXCLUDED.user_data, complete = EXCLUDED.complete,
 	external = EXCLUDED.external, parent_id = EXCLUDED.parent_id, monitors = EXCLUDED.monitors,
-	offline_token_hash = CASE WHEN workspace_agents.token_hash = EXCLUDED.token_hash THEN workspace_agents.offline_token_hash ELSE EXCLUDED.offline_token_hash END
+	auth = EXCLUDED.auth, instance_id = EXCLUDED.instance_id, instance_account = EXCLUDED.instance_account,
+	proven_build = CASE WHEN keeps_machine(workspace_agents, EXCLUDED.auth, EXCLUDED.instance_id) THEN EXCLUDED.build_number
+		WHEN workspace_agents.instance_id = EXCLUDED.instance_id THEN workspace_agents.proven_build END,
+	offline_token_hash = CASE WHEN workspace_agents.token_hash = EXCLUDED.token_hash OR keeps_machine(workspace_agents, EXCLUDED.auth, EXCLUDED.instance_id)
+		THEN workspace_agents.offline_token_hash ELSE EXCLUDED.offline_token_hash END
 WHERE workspace_agents.workspace_id = EXCLUDED.workspace_id;
 
 -- name: GetBuildAgent :one
@@ -214,6 +220,29 @@ WHERE a.id = COALESCE(sqlc.narg(id)::uuid, (SELECT t.id FROM workspace_agents t
 			AND a.lifecycle_state NOT IN ('off', 'shutdown_timeout', 'shutdown_error'))
 LIMIT 1;
 
+-- name: ListInstanceAgents :many
+-- Returns the agents that a machine of a cloud may be, by the rule of GetAdmittedAgent. Machines are admitted while their workspaces run.
+SELECT a.id, a.name, w.name AS workspace_name, u.username AS owner_name, a.instance_account
+FROM workspace_agents a
+JOIN workspaces w ON w.id = a.workspace_id
+JOIN users u ON u.id = w.owner_id
+JOIN LATERAL (
+	SELECT wb.build_number, wb.transition, j.status FROM workspace_builds wb JOIN provisioner_jobs j ON j.id = wb.job_id
+	WHERE wb.workspace_id = w.id AND j.started_at IS NOT NULL AND NOT (wb.transition = 'start' AND wb.would_replace <> '{}')
+	ORDER BY wb.build_number DESC LIMIT 1
+) b ON true
+WHERE a.instance_id = sqlc.arg(instance_id)::text AND a.instance_id <> '' AND a.auth = sqlc.arg(auth)::text AND a.token_hash IS NOT NULL AND a.parent_id IS NULL
+	AND w.deleted_at IS NULL AND (u.deleted_at IS NULL OR u.id = prebuilds_owner()) AND u.status <> 'suspended'
+	AND b.transition = 'start' AND (b.status = 'running' OR (b.status = 'succeeded' AND a.build_number >= b.build_number))
+LIMIT 2;
+
+-- name: AdmitInstance :execrows
+-- Gives an agent the token of the machine that has proven to be it. Affects no row if its build has admitted one, or the document is older than
+-- the last that was accepted.
+UPDATE workspace_agents SET token_hash = sqlc.arg(token_hash)::bytea, offline_token_hash = sqlc.arg(offline_token_hash)::bytea, return_token_hash = NULL,
+	proven_build = build_number, proven_at = sqlc.arg(at)::timestamptz
+WHERE id = $1 AND token_hash IS NOT NULL AND (proven_build IS NULL OR proven_build < build_number) AND (proven_at IS NULL OR proven_at <= sqlc.arg(at)::timestamptz);
+
 -- name: IsAgentWaiting :one
 -- Reports whether the next start of a workspace may admit the agent that got a token while the workspace stopped: the workspace is not deleted,
 -- and no later start succeeded without the agent.
@@ -226,8 +255,9 @@ SELECT EXISTS (
 
 -- name: SettleReturnToken :exec
 -- Notes with which of its tokens an agent came: with that of the running build, no former machine returns; with the return token, the machine keeps
--- that one.
+-- that one. No other machine is admitted in the place of one that has returned.
 UPDATE workspace_agents SET
+	proven_build = CASE WHEN auth <> 'token' AND token_hash IS DISTINCT FROM sqlc.arg(token_hash)::bytea THEN build_number ELSE proven_build END,
 	return_token_hash = CASE WHEN token_hash = sqlc.arg(token_hash)::bytea THEN NULL ELSE return_token_hash END,
 	offline_token_hash = CASE WHEN token_hash = sqlc.arg(token_hash)::bytea THEN offline_token_hash END
 WHERE id = $1 AND (token_hash = sqlc.arg(token_hash)::bytea OR return_token_hash = sqlc.arg(token_hash)::bytea);

@@ -175,7 +175,7 @@ func newDevcontainer(n *Node, parent *provisionerpb.Agent) (*provisionerpb.Devco
 		}
 	}
 	inside := &provisionerpb.Agent{
-		Name: n.name, Os: parent.Os, Arch: parent.Arch, Auth: parent.Auth, NoUserData: parent.NoUserData,
+		Name: n.name, Os: parent.Os, Arch: parent.Arch, NoUserData: parent.NoUserData,
 		TroubleshootingUrl: parent.TroubleshootingUrl,
 		Order:              parent.Order, DisplayApps: slices.Clone(parent.DisplayApps),
 		StartupScriptBehavior: "non-blocking",

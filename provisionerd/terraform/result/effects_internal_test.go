@@ -20,6 +20,9 @@ var effects = map[string][]string{
 	"coderd/agents/keys_test.go: TestNoUserData": {
 		"coder_agent.api_key_scope",
 	},
+	"e2e/instances_test.go: TestMachineOfACloud": {
+		"coder_agent.auth", "coder_agent_instance.agent_id", "coder_agent_instance.instance_id",
+	},
 	"coderd/workspaces/prebuilds_test.go: TestScheduledPrebuilds": {
 		"data.coder_workspace_preset.prebuilds.scheduling.schedule.cron",
 		"data.coder_workspace_preset.prebuilds.scheduling.schedule.instances",
@@ -84,9 +87,6 @@ var effects = map[string][]string{
 	"provisionerd/terraform/job_test.go: TestGivenFacts": {
 		"data.coder_workspace_owner.oidc_access_token", "data.coder_workspace_owner.session_token",
 		"data.coder_workspace_owner.ssh_private_key",
-	},
-	"provisionerd/terraform/support_test.go: TestImpossibleAgents": {
-		"coder_agent.auth",
 	},
 	"site/e2e/apps.test.ts: opens apps by host, with websockets, and gives them no session": {
 		"coder_app.agent_id", "coder_app.display_name", "coder_app.slug", "coder_app.subdomain", "coder_app.url",

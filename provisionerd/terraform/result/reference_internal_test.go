@@ -43,7 +43,7 @@ const (
 // examples has an object of each kind, in which every attribute that this server reads has a value.
 var examples = map[string]string{
 	"coder_agent": `{
-		"id": "` + mainAgent + `", "token": "t", "os": "linux", "arch": "amd64", "auth": "token", "api_key_scope": "all", "dir": "/src", "env": {"A": "1"},
+		"id": "` + mainAgent + `", "token": "t", "os": "linux", "arch": "amd64", "auth": "aws-instance-identity", "api_key_scope": "all", "dir": "/src", "env": {"A": "1"},
 		"startup_script": "up", "shutdown_script": "down", "startup_script_behavior": "blocking", "motd_file": "/etc/motd",
 		"troubleshooting_url": "https://example.com", "connection_timeout": 60, "order": 1,
 		"display_apps": [{"vscode": true, "vscode_insiders": false, "web_terminal": true, "ssh_helper": true, "port_forwarding_helper": true}],
@@ -62,6 +62,7 @@ var examples = map[string]string{
 	"coder_env":            `{"agent_id": "` + mainAgent + `", "name": "A", "value": "2", "merge_strategy": "append"}`,
 	"coder_devcontainer":   `{"id": "` + container + `", "agent_id": "` + mainAgent + `", "workspace_folder": "/w", "config_path": "/c", "subagent_id": "` + inside + `"}`,
 	"coder_external_agent": `{"id": "e", "agent_id": "` + mainAgent + `"}`,
+	"coder_agent_instance": `{"id": "i", "agent_id": "` + mainAgent + `", "instance_id": "i-1"}`,
 	"coder_metadata": `{
 		"resource_id": "vm", "hide": false, "icon": "/icon/x.svg", "daily_cost": 1,
 		"item": [{"key": "k", "value": "v", "sensitive": false, "is_null": false}]
@@ -89,6 +90,7 @@ var others = map[string]any{
 	"coder_env.agent_id":             otherAgent,
 	"coder_devcontainer.agent_id":    otherAgent,
 	"coder_external_agent.agent_id":  otherAgent,
+	"coder_agent_instance.agent_id":  otherAgent,
 	"coder_devcontainer.subagent_id": "77777777-7777-4777-8777-777777777777",
 	"coder_agent.api_key_scope":      "no_user_data",
 	"coder_metadata.resource_id":     "volume",
@@ -223,7 +225,7 @@ var given = map[string]string{
 // limits describes how far attributes are honored, where a sentence helps.
 var limits = map[string]string{
 	"coder_agent.api_key_scope":                         "With `no_user_data` the agent gets neither its owner's git key nor tokens of external logins.",
-	"coder_agent.auth":                                  "`token`. The import fails for others.",
+	"coder_agent.auth":                                  "`token`, or the cloud of the [agent's machine](agent.md#machines-of-clouds). The import fails for others.",
 	"coder_agent.display_apps.ssh_helper":               "Shows JetBrains and the commands to connect.",
 	"coder_agent.metadata.timeout":                      "Defaults to the interval.",
 	"coder_agent.resources_monitoring.memory.threshold": "Percent, from 0 to 100. The workspace's owner is [notified](agent.md#memory-and-volumes).",

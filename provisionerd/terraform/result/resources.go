@@ -111,6 +111,9 @@ func (d *deriver) agents() error {
 			return d.at(n, err)
 		}
 		a.Place = d.t.Place(n.address())
+		if a.GetAuth() != "" && a.GetAuth() != "token" {
+			a.InstanceId, a.InstanceAccount = instanceOf(d.nodes, n, printable.UUID(a.Id))
+		}
 		if err := d.admit(n, a, names); err != nil {
 			return err
 		}
@@ -410,18 +413,6 @@ func (d *deriver) metadataTarget(n *Node, id string) *provisionerpb.Resource {
 		}
 	}
 	return byDep[0].resource
-}
-
-// text returns a string or number as text, or "" for anything else.
-func text(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case float64:
-		return indexText(v)
-	default:
-		return ""
-	}
 }
 
 // errAgentID reports a state whose agent has no usable id.

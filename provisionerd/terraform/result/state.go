@@ -191,3 +191,15 @@ func stripIndexes(address string) string {
 	}
 	return out.String()
 }
+
+// text returns a string or number as text, or "" for anything else.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return indexText(v)
+	default:
+		return ""
+	}
+}

@@ -2,6 +2,7 @@ package template
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -11,10 +12,12 @@ import (
 
 // Without lists the coder provider's resources and data sources that this server ignores, with the reason.
 var Without = map[string]string{
-	"coder_ai_task":        "this server has no tasks",
-	"coder_agent_instance": "agents sign in with their token only",
-	"data.coder_task":      "this server has no tasks, so enabled is false and prompt is empty",
+	"coder_ai_task":   "this server has no tasks",
+	"data.coder_task": "this server has no tasks, so enabled is false and prompt is empty",
 }
+
+// Auths are the values of a coder_agent's auth: how the agent proves who it is.
+var Auths = []string{"token", "aws-instance-identity", "azure-instance-identity", "google-instance-identity"}
 
 // readSupport records which features in a block of the root module this server does not support. Terraform knows more
 // about them after a plan.
@@ -71,10 +74,9 @@ func CheckAgent(place, address, os, auth string) error {
 		return fault.New(fault.Invalid,
 			`%s: %s has os = %q, and agents run on Linux and Windows: use os = "linux" or "windows"`, place, address,
 			os)
-	case auth != "" && auth != "token":
-		return fault.New(fault.Invalid,
-			`%s: %s has auth = %q, which this server does not support: use auth = "token", and give the machine %s.token as CODER_AGENT_TOKEN`,
-			place, address, auth, address)
+	case auth != "" && !slices.Contains(Auths, auth):
+		return fault.New(fault.Invalid, `%s: %s has auth = %q, and this server knows %s`, place, address, auth,
+			strings.Join(Auths, ", "))
 	}
 	return nil
 }

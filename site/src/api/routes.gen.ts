@@ -288,6 +288,9 @@ export interface Routes {
   "POST webhooks/{webhook}/replay": { body: t.ReplayWebhookRequest; answer: t.ReplayWebhookResponse };
   "POST webhooks/{webhook}/secret": { body: t.ReplaceWebhookSecretRequest; answer: t.CreateWebhookResponse };
   "POST webhooks/{webhook}/test": { answer: void };
+  "POST workspaceagents/aws-instance-identity": { body: t.AWSInstanceIdentity; answer: t.AgentSession };
+  "POST workspaceagents/azure-instance-identity": { body: t.AzureInstanceIdentity; answer: t.AgentSession };
+  "POST workspaceagents/google-instance-identity": { body: t.GoogleInstanceIdentity; answer: t.AgentSession };
   "POST workspaceagents/me/log-source": { body: t.PostLogSourceRequest; answer: t.AgentLogSource };
   "POST workspaceagents/me/startup-problem": { body: Blob; answer: void };
   "POST workspaceagents/{workspaceagent}/containers/devcontainers/{devcontainer}/recreate": { answer: t.Response };

@@ -86,6 +86,28 @@ export interface ExternalAgentCredentials {
   agent_token: string;
 }
 
+// AWSInstanceIdentity is what a machine of AWS shows in the place of its agent's token.
+export interface AWSInstanceIdentity {
+  document: string; // the instance identity document, unchanged
+  signature: string; // of the document, in base64
+}
+
+// AzureInstanceIdentity is what a machine of Azure shows in the place of its agent's token.
+export interface AzureInstanceIdentity {
+  signature: string; // attested data, in base64
+  encoding: string; // of the data: pkcs7
+}
+
+// GoogleInstanceIdentity is what a machine of Google Cloud shows in the place of its agent's token.
+export interface GoogleInstanceIdentity {
+  json_web_token: string; // for the server's URL, with format=full
+}
+
+// AgentSession has the token of an agent whose machine has proven who it is. It is valid as an agent's own is.
+export interface AgentSession {
+  session_token: string;
+}
+
 // AgentConnections counts the current connections to a workspace, and what all its connections have carried.
 export interface AgentConnections {
   ssh: number;

@@ -1,0 +1,1 @@
+UPDATE workspace_agents SET auth = 'aws-instance-identity', instance_id = 'i-0123456789abcdef0', instance_account = '123456789012', proven_build = 1, proven_at = now() WHERE id = '00000000-0000-4000-8000-000000000043';
