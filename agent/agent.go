@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/codermesh/codermesh/v2/agent/proc"
@@ -21,8 +22,8 @@ import (
 // stop scripts, reports, and returns nil. It returns a fault when the server refuses the token, and ErrForgotten with
 // Returning when no start will admit the agent again.
 func Run(ctx context.Context, opts Options) error {
-	if runtime.GOOS != "linux" && runtime.GOOS != "windows" {
-		return fault.New(fault.Invalid, "The workspace agent runs on Linux and Windows, not on %s", runtime.GOOS)
+	if !slices.Contains([]string{"linux", "windows", "darwin"}, runtime.GOOS) {
+		return fault.New(fault.Invalid, "The workspace agent runs on Linux, macOS and Windows, not on %s", runtime.GOOS)
 	}
 	if opts.Join == nil && (opts.URL == nil || opts.Token == "") {
 		return fault.New(fault.Invalid, "The agent needs the server's URL and a token").

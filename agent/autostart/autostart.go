@@ -1,5 +1,5 @@
-// Package autostart starts a workspace's agent whenever its machine starts: as a service of systemd on Linux, and as a
-// scheduled task on Windows. It needs no administrator. A folder that only the account can read holds what the service
+// Package autostart starts a workspace's agent whenever its machine starts: as a service of systemd on Linux, of launchd
+// on macOS, and as a scheduled task on Windows. It needs no administrator. A folder that only the account can read holds what the service
 // runs:
 //
 //	coder (coder.exe)   a copy of the program that installed it

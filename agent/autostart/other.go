@@ -1,4 +1,4 @@
-//go:build !linux && !windows
+//go:build !linux && !windows && !darwin
 
 package autostart
 
@@ -10,7 +10,7 @@ import (
 const programName = "coder"
 
 func available(context.Context, Options) error {
-	return errors.New("the workspace agent runs on Linux and Windows")
+	return errors.New("the workspace agent runs on Linux, macOS and Windows")
 }
 
 func protect(string) error { return nil }

@@ -1,4 +1,4 @@
-//go:build !linux && !windows
+//go:build !linux && !windows && !darwin
 
 package keeper
 
@@ -9,9 +9,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-var errSystem = errors.New("the workspace agent runs on Linux and Windows")
+var errSystem = errors.New("the workspace agent runs on Linux, macOS and Windows")
 
-// Child exists on Linux and Windows only.
+// Child exists where agents run only.
 type Child struct{}
 
 // Scrub fails here, as all of the functions below do.

@@ -19,6 +19,7 @@ func CurrentUser() User {
 	if entry, err := lookupPasswd("/etc/passwd", u.UID); err == nil {
 		u = entry
 	}
+	u = systemAccount(u)
 	if u.Name == "" {
 		u.Name = firstOf(os.Getenv("USER"), os.Getenv("LOGNAME"), strconv.Itoa(u.UID))
 	}
@@ -76,7 +77,7 @@ func defaultShell() string {
 	if s := os.Getenv("SHELL"); usableShell(s) {
 		return s
 	}
-	for _, name := range []string{"bash", "sh"} {
+	for _, name := range shells {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}

@@ -1,4 +1,4 @@
-//go:build !linux && !windows
+//go:build !linux && !windows && !darwin
 
 package usage
 
@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-var errLinux = errors.New("this is measured on Linux and Windows only")
+var errLinux = errors.New("this is measured on Linux, macOS and Windows only")
 
 func rootFS() fs.FS { return os.DirFS("/") }
 

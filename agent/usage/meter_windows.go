@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -50,12 +49,3 @@ func (m *Meter) HostMemory() (Amount, error) {
 	total := float64(s.total)
 	return Amount{total - float64(s.available), &total, "B"}, nil
 }
-
-// ContainerCPU fails: containers of this system show programs their own limits as the machine's.
-func (m *Meter) ContainerCPU(context.Context) (Amount, error) { return Amount{}, ErrNoContainer }
-
-// ContainerMemory fails, as ContainerCPU does.
-func (m *Meter) ContainerMemory() (Amount, error) { return Amount{}, ErrNoContainer }
-
-// InContainer returns false.
-func (m *Meter) InContainer() bool { return false }

@@ -135,7 +135,7 @@ func (s *Service) getInitScript(w http.ResponseWriter, r *http.Request) error {
 	script := bootstrap.Script(r.PathValue("os"), r.PathValue("arch"))
 	if script == "" {
 		return fault.New(fault.NotFound, "There is no agent for %s on %s.", database.Text(r.PathValue("os")), database.Text(r.PathValue("arch"))).
-			WithDetail("Agents run on linux, on amd64, arm64 and armv7, and on windows, on amd64 and arm64.")
+			WithDetail("Agents run on linux, on amd64, arm64 and armv7, and on darwin and windows, on amd64 and arm64.")
 	}
 	script = strings.NewReplacer("${ACCESS_URL}", strings.TrimSuffix(s.opts.AccessURL, "/")+"/", "${AUTH_TYPE}",
 		"token").Replace(script)

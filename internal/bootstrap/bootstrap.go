@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	//go:embed linux.sh
-	linux string
+	//go:embed unix.sh
+	unix string
 	//go:embed windows.ps1
 	windows string
 )
 
 // Platforms are the operating systems and processors that Script knows, as in linux/amd64.
-var Platforms = []string{"linux/amd64", "linux/arm64", "linux/armv7", "windows/amd64", "windows/arm64"}
+var Platforms = []string{"linux/amd64", "linux/arm64", "linux/armv7", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
 // Script returns the script for an operating system and a processor (Go's names, and "armv7"), or "" if there is none:
 // a POSIX shell script, or for Windows one for PowerShell. The provider must replace ${ACCESS_URL} with the server's
@@ -34,9 +34,9 @@ func script(os, arch, key string) string {
 	if !slices.Contains(Platforms, os+"/"+arch) {
 		return ""
 	}
-	text := linux
+	text := unix
 	if os == "windows" {
 		text = windows
 	}
-	return strings.NewReplacer("@ARCH@", arch, "@KEY@", strings.TrimSpace(key)).Replace(text)
+	return strings.NewReplacer("@OS@", os, "@ARCH@", arch, "@KEY@", strings.TrimSpace(key)).Replace(text)
 }

@@ -332,11 +332,12 @@ func TestStartedByBuild(t *testing.T) {
 
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
-	for _, arch := range []string{"amd64", "arm64", "armv7"} {
-		script := bootstrap.Script("linux", arch)
-		for _, want := range []string{"ARCH=" + arch + "\n", "${ACCESS_URL}", "${AUTH_TYPE}", "coder-linux-${ARCH}"} {
+	for _, platform := range []string{"linux/amd64", "linux/arm64", "linux/armv7", "darwin/amd64", "darwin/arm64"} {
+		system, arch, _ := strings.Cut(platform, "/")
+		script := bootstrap.Script(system, arch)
+		for _, want := range []string{"ARCH=" + arch + "\n", "${ACCESS_URL}", "${AUTH_TYPE}", "program=coder-" + system + "-$ARCH\n"} {
 			if !strings.Contains(script, want) {
-				t.Errorf("the script for %s does not have %q", arch, want)
+				t.Errorf("the script for %s does not have %q", platform, want)
 			}
 		}
 	}

@@ -45,9 +45,6 @@ func (r *runner) importInto(
 	for _, line := range t.Outdated {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}
-	if t.Impossible != nil {
-		return t.Impossible
-	}
 	for _, place := range t.Backends {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "The backend in %s is not used: the server keeps the state",
 			place)
@@ -83,10 +80,7 @@ func (r *runner) importInto(
 	if err != nil {
 		return err
 	}
-	ignored, err := result.CheckSupport(t, start)
-	if err != nil {
-		return err
-	}
+	ignored := result.CheckSupport(t, start)
 	for _, line := range ignored {
 		r.log.Say(provisionerpb.LogLevel_LOG_LEVEL_WARN, "%s", line)
 	}

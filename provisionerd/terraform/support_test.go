@@ -1,49 +1,28 @@
 package terraform_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
-// TestImpossibleAgents imports templates whose agents could never connect.
-func TestImpossibleAgents(t *testing.T) {
+// TestEveryAgentIsImported imports agents of all systems, with all ways to prove who they are.
+func TestEveryAgentIsImported(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
-	agent := func(attrs string) string {
-		return "resource \"coder_agent\" \"main\" {\n  arch = \"amd64\"\n" + attrs + "}\n"
+	text, n := "", 0
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		for _, auth := range []string{"token", "aws-instance-identity", "azure-instance-identity", "google-instance-identity"} {
+			text += fmt.Sprintf("resource \"coder_agent\" \"a%d\" {\n  arch = \"amd64\"\n  os = %q\n  auth = %q\n}\n", n, system, auth)
+			n++
+		}
 	}
-	module := func(attrs string) map[string]string {
-		all := files("module \"far\" {\n  source = \"./far\"\n}\n")
-		all["far/main.tf"] = files(agent(attrs))["main.tf"]
-		return all
-	}
-	for name, c := range map[string]struct {
-		files map[string]string
-		want  []string // in the error; if empty, the import succeeds
-	}{
-		"windows":           {files(agent("os = \"windows\"\n")), nil},
-		"darwin":            {files(agent("os = \"darwin\"\n")), []string{`main.tf:6: coder_agent.main has os = "darwin"`, `os = "linux" or "windows"`}},
-		"instance identity": {files(agent("os = \"linux\"\nauth = \"aws-instance-identity\"\n")), nil},
-		"computed":          {files("locals {\n  os = lower(\"DARWIN\")\n}\n" + agent("os = local.os\n")), []string{`main.tf:9: coder_agent.main has os = "darwin"`}},
-		"in a module":       {module("os = \"darwin\"\n"), []string{`main.tf:6: in module.far: module.far.coder_agent.main has os = "darwin"`}},
-		"in JSON":           {map[string]string{"main.tf.json": "{\"terraform\": {\"required_providers\": {\"coder\": {\"source\": \"coder/coder\"}}},\n\"resource\": {\"coder_agent\": {\"main\": {\"arch\": \"amd64\", \"os\": \"darwin\"}}}}"}, []string{"main.tf.json:2: coder_agent.main"}},
-		"none of them made": {files(agent("os = \"darwin\"\ncount = 0\n") + strings.Replace(agent("os = \"linux\"\nauth = \"token\"\n"), "main", "other", 1)), nil},
-		"linux in a module": {module("os = \"linux\"\n"), nil},
-	} {
-		t.Run(name, func(t *testing.T) { // one after the other, because they share one slot
-			j := newTrial(t, c.files)
-			got := j.importIt(e, &provisionerpb.TemplateImport{}).GetError()
-			if c.want == nil && got != "" || c.want != nil && got == "" {
-				t.Errorf("error %q, want %q\n%s", got, c.want, j.sink.text())
-			}
-			for _, want := range c.want {
-				if !strings.Contains(got, want) {
-					t.Errorf("error %q does not have %q", got, want)
-				}
-			}
-		})
+	j := newTrial(t, files(text))
+	result := j.importIt(e, &provisionerpb.TemplateImport{})
+	if got := result.GetTemplateImport().GetStartResources(); result.GetError() != "" || len(got) != n {
+		t.Errorf("%q, %d resources, want %d\n%s", result.GetError(), len(got), n, j.sink.text())
 	}
 }
 

@@ -21,7 +21,8 @@ func agentInstallCmd(g *global.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Start this machine's agent whenever the machine starts",
-		Long: `Install the agent as a service of this account, and start it: a unit of systemd on Linux, a scheduled task on Windows.
+		Long: `Install the agent as a service of this account, and start it: a unit of systemd on Linux, a service of
+launchd on macOS, a scheduled task on Windows.
 It keeps a copy of this program, and the token in a file that only this account can read. Run the command again to replace
 either: the agent of an external workspace has another token after each start of the workspace.`,
 		Example: `  CODER_AGENT_TOKEN=… coder agent install --agent-url https://coder.example.com`,

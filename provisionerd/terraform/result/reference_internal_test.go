@@ -225,13 +225,13 @@ var given = map[string]string{
 // limits describes how far attributes are honored, where a sentence helps.
 var limits = map[string]string{
 	"coder_agent.api_key_scope":                         "With `no_user_data` the agent gets neither its owner's git key nor tokens of external logins.",
-	"coder_agent.auth":                                  "`token`, or the cloud of the [agent's machine](agent.md#machines-of-clouds). The import fails for others.",
+	"coder_agent.auth":                                  "`token`, or the cloud of the [agent's machine](agent.md#machines-of-clouds).",
 	"coder_agent.display_apps.ssh_helper":               "Shows JetBrains and the commands to connect.",
 	"coder_agent.metadata.timeout":                      "Defaults to the interval.",
 	"coder_agent.resources_monitoring.memory.threshold": "Percent, from 0 to 100. The workspace's owner is [notified](agent.md#memory-and-volumes).",
 	"coder_agent.resources_monitoring.volume.path":      "An absolute path. An agent can monitor 16 volumes.",
 	"coder_agent.resources_monitoring.volume.threshold": "Percent, from 0 to 100.",
-	"coder_agent.os":                                    "`linux` or `windows`. The import fails for others.",
+	"coder_agent.os":                                    "`linux`, `windows` or `darwin`: see [macOS](agent.md#macos).",
 	"coder_app.command":                                 "Opens in a terminal of the dashboard.",
 	"coder_app.icon":                                    "A path on this server, or an emoji. The dashboard loads no icons from other hosts.",
 	"coder_app.subdomain":                               "Needs `--wildcard-access-url`.",

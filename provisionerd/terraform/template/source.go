@@ -45,7 +45,6 @@ type Source struct {
 	places     map[string]string
 	Outdated   []string          // sentences about version constraints that exclude the built-in provider
 	Ignored    map[string]string // sentences about features without effect here, by address
-	Impossible error             // why an agent could never connect; nil if no reason is known
 }
 
 // BackendOverride is the file that a provisioner adds to templates with a backend, to replace that.

@@ -2,12 +2,9 @@ package template
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-
-	"github.com/codermesh/codermesh/v2/internal/fault"
 )
 
 // Without lists the coder provider's resources and data sources that this server ignores, with the reason.
@@ -15,9 +12,6 @@ var Without = map[string]string{
 	"coder_ai_task":   "this server has no tasks",
 	"data.coder_task": "this server has no tasks, so enabled is false and prompt is empty",
 }
-
-// Auths are the values of a coder_agent's auth: how the agent proves who it is.
-var Auths = []string{"token", "aws-instance-identity", "azure-instance-identity", "google-instance-identity"}
 
 // readSupport records which features in a block of the root module this server does not support. Terraform knows more
 // about them after a plan.
@@ -27,20 +21,6 @@ func (t *Source) readSupport(block *hcl.Block) {
 	if reason := Without[kind]; reason != "" {
 		t.Ignored[address] = Ignored(place, kind, reason)
 	}
-	attrs, _ := bodyAttributes(block.Body, "os", "auth", "count", "for_each")
-	if kind != "coder_agent" || t.Impossible != nil {
-		return
-	}
-	if attrs["count"] != nil || attrs["for_each"] != nil {
-		return // there may be none
-	}
-	found := map[string]string{}
-	for _, name := range []string{"os", "auth"} {
-		if attr := attrs[name]; attr != nil {
-			found[name] = Literal(attr.Expr)
-		}
-	}
-	t.Impossible = CheckAgent(place, address, found["os"], found["auth"])
 }
 
 // readModule records where the root module calls a module.
@@ -64,21 +44,6 @@ func placeOf(block *hcl.Block) string {
 // Ignored returns the sentence about something that has no effect on this server.
 func Ignored(place, what, reason string) string {
 	return fmt.Sprintf("%s: %s has no effect on this server: %s", place, what, reason)
-}
-
-// CheckAgent returns a fault for an agent that could never connect. Empty attributes are unknown, or have their
-// default.
-func CheckAgent(place, address, os, auth string) error {
-	switch {
-	case os != "" && os != "linux" && os != "windows":
-		return fault.New(fault.Invalid,
-			`%s: %s has os = %q, and agents run on Linux and Windows: use os = "linux" or "windows"`, place, address,
-			os)
-	case auth != "" && !slices.Contains(Auths, auth):
-		return fault.New(fault.Invalid, `%s: %s has auth = %q, and this server knows %s`, place, address, auth,
-			strings.Join(Auths, ", "))
-	}
-	return nil
 }
 
 // Place returns where the source declares an address. For an address inside a module it returns where the root module

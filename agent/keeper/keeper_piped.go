@@ -1,3 +1,5 @@
+//go:build windows || darwin
+
 package keeper
 
 import (
@@ -23,16 +25,9 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/secret"
 )
 
-// ordinary is the highest exit status of programs that end in an orderly way. Those of crashes are above: NTSTATUS
-// values.
+// ordinary is the highest exit status of programs that end in an orderly way. On Windows those of crashes are above
+// (NTSTATUS values), elsewhere they are -1.
 const ordinary = 255
-
-// Scrub does nothing: the variables of this system's processes can change, and Run removes the token from those of the
-// agent.
-func Scrub(secret.Token) error { return nil }
-
-// Token returns "", because nothing is passed on to a keeper.
-func Token() (secret.Token, error) { return "", nil }
 
 // Run starts an agent, this program with the same arguments, restarts it after crashes and after the workspace stopped,
 // and returns its exit status once it has exited by choice.

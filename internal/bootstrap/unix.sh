@@ -2,6 +2,7 @@
 # Downloads the workspace agent from the server and executes it. The script never exits: on a problem it prints the cause,
 # retries if that can help, and otherwise keeps running so that a user can inspect the workspace.
 ARCH=@ARCH@
+program=coder-@OS@-$ARCH
 key='@KEY@'
 url='${ACCESS_URL}'
 export CODER_AGENT_URL="$url" CODER_AGENT_AUTH='${AUTH_TYPE}'
@@ -67,7 +68,7 @@ genuine() {
 	[ -n "$valid" ] || return 1
 	sum=$(openssl dgst -sha256 -r "$dir/coder") || return 1
 	while read -r want name; do
-		if [ "$name" = "coder-linux-$ARCH" ] && [ "$want" = "${sum%% *}" ]; then return 0; fi
+		if [ "$name" = "$program" ] && [ "$want" = "${sum%% *}" ]; then return 0; fi
 	done <"$dir/list"
 	return 1
 }
@@ -181,14 +182,14 @@ fi
 wait=1
 told=
 while :; do
-	if fetch "$dir/coder" "${url}bin/coder-linux-${ARCH}"; then
+	if fetch "$dir/coder" "${url}bin/${program}"; then
 		if genuine; then break; fi
 		reason="it has no signature of the release that started this workspace: a proxy or a cache changed it, or the server was replaced by one that is not from a signed release; in that case, restart the workspace"
 	else
 		reason=$(why $?)
 		cat "$dir/said" >&2
 	fi
-	echo "coder agent: fetching ${url}bin/coder-linux-${ARCH} failed: $reason; next try in $wait s" >&2
+	echo "coder agent: fetching ${url}bin/${program} failed: $reason; next try in $wait s" >&2
 	if [ "$told" != "$reason" ]; then
 		report "The agent cannot be fetched: $reason"
 		told=$reason
