@@ -133,11 +133,10 @@ func (p *programCalls) HandleRPC(stream drpc.Stream, name string) error {
 	if _, err := p.program(p.r); err != nil {
 		return p.explain(err)
 	}
-	exceeded, err := p.storeProgramLogs(stream.Context(), p.agent, batch.source, batch.lines)
-	if err != nil {
+	if err := p.storeProgramLogs(stream.Context(), p.agent, batch.source, batch.lines); err != nil {
 		return p.explain(err)
 	}
-	return stream.MsgSend(&programAnswer{exceeded}, programEncoding{})
+	return stream.MsgSend(&programAnswer{}, programEncoding{})
 }
 
 // explain returns the error that a program sees.
@@ -154,23 +153,20 @@ type programBatch struct {
 	lines  []*agentpb.LogLine
 }
 
-type programAnswer struct{ exceeded bool }
+// programAnswer is an empty message. Its field 1 would say that the log is full, and a program that reads so sends no
+// more lines of the source: the last ones, which are kept of every log, would be missing.
+type programAnswer struct{}
 
 // programEncoding reads and writes the messages of BatchCreateLogs in protocol buffers. The request has the source's id
-// in field 1 and the lines in field 2: time (1), output (2) and level (3). The answer says in field 1 whether lines are
-// left out of the log.
+// in field 1 and the lines in field 2: time (1), output (2) and level (3).
 type programEncoding struct{}
 
 // Marshal implements drpc.Encoding.
 func (programEncoding) Marshal(msg drpc.Message) ([]byte, error) {
-	answer, ok := msg.(*programAnswer)
-	if !ok {
+	if _, ok := msg.(*programAnswer); !ok {
 		return nil, fmt.Errorf("encode %T: not an answer to a program", msg)
 	}
-	if !answer.exceeded {
-		return nil, nil
-	}
-	return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1), nil
+	return nil, nil
 }
 
 // Unmarshal implements drpc.Encoding.

@@ -131,7 +131,7 @@ func (s *Service) patchLogs(w http.ResponseWriter, r *http.Request) error {
 			lines[i].At = timestamppb.New(l.CreatedAt)
 		}
 	}
-	if _, err := s.storeProgramLogs(r.Context(), agent, body.LogSourceID, lines); err != nil {
+	if err := s.storeProgramLogs(r.Context(), agent, body.LogSourceID, lines); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK)
@@ -144,17 +144,15 @@ var programLevels = map[sdk.LogLevel]agentpb.LogLevel{
 	sdk.LogWarn: agentpb.LogLevel_LOG_LEVEL_WARN, sdk.LogError: agentpb.LogLevel_LOG_LEVEL_ERROR,
 }
 
-// storeProgramLogs appends lines of a program to an agent's log, and reports whether lines are left out of it. Those of
-// a source without a name share one. What is kept of a source is bounded as that of scripts is.
-func (s *Service) storeProgramLogs(
-	ctx context.Context, agent Agent, id uuid.UUID, lines []*agentpb.LogLine,
-) (exceeded bool, err error) {
+// storeProgramLogs appends lines of a program to an agent's log. Those of a source without a name share one. What is
+// kept of a source is bounded as that of scripts is.
+func (s *Service) storeProgramLogs(ctx context.Context, agent Agent, id uuid.UUID, lines []*agentpb.LogLine) error {
 	if len(lines) == 0 {
-		return false, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err = s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
+	err := s.opts.DB.InTx(ctx, func(q *dbsqlc.Queries) error {
 		if _, err := q.LockAgentLogs(ctx, agent.ID); err != nil {
 			return err
 		}
@@ -175,14 +173,13 @@ func (s *Service) storeProgramLogs(
 		for i, l := range lines {
 			l.Seq = uint64(src.LastSeq) + uint64(i) + 1
 		}
-		out, err := storeLogs(ctx, q, agent.ID, source, lines)
-		exceeded = out.GetLimitExceeded()
+		_, err = storeLogs(ctx, q, agent.ID, source, lines)
 		return err
 	})
 	if err != nil {
-		return false, programFailed("store log", err)
+		return programFailed("store log", err)
 	}
-	return exceeded, nil
+	return nil
 }
 
 // programFailed returns the fault of a request whose agent has ended since it was authenticated.
