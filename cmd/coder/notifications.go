@@ -5,9 +5,11 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
+	"github.com/codermesh/codermesh/v2/cmd/coder/settings"
 	"github.com/codermesh/codermesh/v2/coderd/mail"
 	"github.com/codermesh/codermesh/v2/coderd/notifications"
 	"github.com/codermesh/codermesh/v2/internal/fault"
@@ -68,6 +70,18 @@ func (*notificationOptions) setEnv(f *pflag.FlagSet) {
 		"email-tls-cert-file": "CODER_EMAIL_TLS_CERTFILE", "email-tls-cert-key-file": "CODER_EMAIL_TLS_CERTKEYFILE",
 	} {
 		flags.SetEnv(f.Lookup(flag), env)
+	}
+}
+
+// rename accepts the earlier names that Coder's server has for the settings of mail.
+func (*notificationOptions) rename(s *settings.Set, cmd *cobra.Command) {
+	for _, name := range []string{
+		"from", "smarthost", "hello", "force-tls", "auth-identity", "auth-username", "auth-password", "auth-password-file",
+		"tls-starttls", "tls-server-name", "tls-skip-verify", "tls-ca-cert-file", "tls-cert-file", "tls-cert-key-file",
+	} {
+		flag := "email-" + name
+		variable := flags.EnvNames(cmd, cmd.Flags().Lookup(flag))[0]
+		s.Rename(flag, "notifications-"+flag, strings.Replace(variable, "CODER_", "CODER_NOTIFICATIONS_", 1))
 	}
 }
 

@@ -241,6 +241,7 @@ Exit codes: 0 stopped by a signal, 1 could not start, or failed.`,
 	opts.notifications.setEnv(f)
 	flags.SetEnv(f.Lookup("default-quiet-hours-schedule"), "CODER_QUIET_HOURS_DEFAULT_SCHEDULE")
 	opts.settings = settings.New(cmd, withJobKeys(serverKeys), "CODER_CONFIG_PATH")
+	opts.notifications.rename(opts.settings, cmd)
 	opts.settings.AddList("externalAuthProviders", "CODER_EXTERNAL_AUTH_", "client_secret",
 		"type", "id", "client_id", "client_secret", "display_name", "display_icon", "auth_url", "token_url", "validate_url", "regex", "scopes", "no_refresh")
 	cmd.AddCommand(serverAdminCmds()...)

@@ -61,9 +61,21 @@ func (s *Set) warnUnknownVariables(environ []string) {
 	}
 }
 
+// absent lists variables of Coder's server that have no setting here and whose names begin as those of other parts do.
+var absent = []string{
+	"CODER_AGENT_FALLBACK_TROUBLESHOOTING_URL", "CODER_AGENT_STATS_REFRESH_INTERVAL",
+	"CODER_PROVISIONER_FORCE_CANCEL_INTERVAL", "CODER_PROVISIONER_TYPES",
+	"CODER_WORKSPACE_PREBUILDS_FAILURE_HARD_LIMIT", "CODER_WORKSPACE_PREBUILDS_RECONCILIATION_BACKOFF_INTERVAL",
+	"CODER_WORKSPACE_PREBUILDS_RECONCILIATION_BACKOFF_LOOKBACK_PERIOD",
+	"CODER_WORKSPACE_PREBUILDS_RECONCILIATION_INTERVAL",
+}
+
 // foreign reports whether a variable is for other parts of the program: agents, terminals and jobs in a workspace, and
 // numbered lists.
 func (s *Set) foreign(name string) bool {
+	if slices.Contains(absent, name) {
+		return false
+	}
 	for _, l := range s.lists {
 		if strings.HasPrefix(name, l.prefix) {
 			return true

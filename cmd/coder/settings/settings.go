@@ -37,6 +37,7 @@ type Set struct {
 	// warnings are mistakes that do no harm, as sentences.
 	warnings []string
 	files    map[string]string // flags with the name of a secret's file, by the secret's flag
+	renamed  map[string]string // flags by another name, which is "--NAME" or "$VARIABLE"
 }
 
 // list is a key that holds a list of objects, each of which becomes numbered environment variables.
@@ -59,7 +60,9 @@ const (
 // New prepares the flags of cmd, which must all exist by now. keys has one Key for each of cmd's own flags; a flag
 // without one gets a key from its name. configEnv is the variable with the file's name.
 func New(cmd *cobra.Command, keys map[string]Key, configEnv string) *Set {
-	s := &Set{cmd: cmd, keys: maps.Clone(keys), lists: map[string]*list{}, files: map[string]string{}}
+	s := &Set{
+		cmd: cmd, keys: maps.Clone(keys), lists: map[string]*list{}, files: map[string]string{}, renamed: map[string]string{},
+	}
 	f := cmd.Flags()
 	var secrets []*pflag.Flag
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -101,6 +104,28 @@ func New(cmd *cobra.Command, keys map[string]Key, configEnv string) *Set {
 	f.Bool(writeFlag, false, "print the present settings as a YAML file, without the values of secrets, and exit")
 	flags.SetEnv(f.Lookup(configFlag), configEnv)
 	return s
+}
+
+// Rename lets another name and another variable set a flag of cmd. Using one is a warning that says what it is called
+// here. It must be called before the command line and the environment are read.
+func (s *Set) Rename(flag, name, variable string) {
+	s.renamed["--"+name], s.renamed["$"+variable] = flag, flag
+	f := s.cmd.Flags()
+	flags.SetEnv(f.Lookup(flag), append(flags.EnvNames(s.cmd, f.Lookup(flag)), variable)...)
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if flag, ok := s.renamed["--"+name]; ok {
+			s.noteName("--"+name, flag)
+			return pflag.NormalizedName(flag)
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// noteName warns once that a flag is set by another name.
+func (s *Set) noteName(name, flag string) {
+	if text := fmt.Sprintf("%s is called --%s here", name, flag); !slices.Contains(s.warnings, text) {
+		s.warnings = append(s.warnings, text)
+	}
 }
 
 // camel turns a flag's name into a key: http-address becomes httpAddress.
@@ -224,6 +249,11 @@ func (s *Set) Load() {
 		s.loadFile(name)
 	}
 	s.warnUnknownVariables(os.Environ())
+	f.VisitAll(func(flag *pflag.Flag) {
+		if source := flags.Source(flag); s.renamed[source] == flag.Name {
+			s.noteName(source, flag.Name)
+		}
+	})
 	for _, secret := range slices.Sorted(maps.Keys(s.files)) {
 		s.loadSecret(f.Lookup(secret), f.Lookup(s.files[secret]))
 	}

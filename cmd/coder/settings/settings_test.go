@@ -56,6 +56,7 @@ func newBakery() *bakery {
 		"bake": {Path: "baking.duration"}, "keep": {Path: "retention.bread"}, "breads": {Path: "breads"}, "tag": {Path: "tags"},
 		"prices": {Path: "shop.prices", JSON: true}, "recipe": {Path: "recipe", Secret: true, File: "recipeFile"},
 	}, "BAKERY_CONFIG_PATH")
+	b.set.Rename("ovens", "stoves", "BAKERY_STOVES")
 	b.set.AddList("suppliers", "BAKERY_SUPPLIER_", "password", "name", "password", "goods")
 	return b
 }
@@ -269,6 +270,8 @@ func TestSecretFiles(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Setenv("CODER_NO_SUCH_SETTING", "1")
+	t.Setenv("CODER_AGENT_STATS_REFRESH_INTERVAL", "1s")
+	t.Setenv("CODER_AGENT_TOKEN", "a token of a workspace")
 	b := newBakery()
 	path := write(t, "open.yaml", "recipe: flour")
 	if err := os.Chmod(path, 0o644); err != nil {
@@ -278,8 +281,47 @@ func TestWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(b.set.Warnings(), "\n")
-	if !strings.Contains(got, "nothing reads the variable CODER_NO_SUCH_SETTING") || !strings.Contains(got, "chmod 600 "+path) {
-		t.Errorf("got %q", got)
+	for _, want := range []string{"variable CODER_NO_SUCH_SETTING", "variable CODER_AGENT_STATS_REFRESH_INTERVAL", "chmod 600 " + path} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q without %q", got, want)
+		}
+	}
+	if strings.Contains(got, "CODER_AGENT_TOKEN") {
+		t.Errorf("got %q of a variable that agents read", got)
+	}
+}
+
+// TestRename sets a flag by its other name and its other variable, which are noted, and by its own, which are not.
+func TestRename(t *testing.T) {
+	for _, c := range []struct {
+		variable string
+		args     []string
+		ovens    int
+		want     []string
+	}{
+		{args: []string{"--stoves", "5"}, ovens: 5, want: []string{"--stoves is called --ovens here"}},
+		{args: []string{"--stoves=5", "--stoves=6"}, ovens: 6, want: []string{"--stoves is called --ovens here"}},
+		{args: []string{"--ovens", "5"}, ovens: 5},
+		{variable: "BAKERY_STOVES", ovens: 9, want: []string{"$BAKERY_STOVES is called --ovens here"}},
+		{variable: "BAKERY_STOVES", args: []string{"--ovens", "5"}, ovens: 5},
+		{variable: "BAKERY_OVENS", ovens: 9},
+	} {
+		t.Run(strings.Join(append(c.args, c.variable), " "), func(t *testing.T) {
+			if c.variable != "" {
+				t.Setenv(c.variable, "9")
+			}
+			b := newBakery()
+			if err := b.load(t, "", c.args...); err != nil || b.Ovens != c.ovens {
+				t.Errorf("got %d ovens, %v", b.Ovens, err)
+			}
+			if got := b.set.Warnings(); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	b := newBakery()
+	if err := b.load(t, "", "--stoves", "many"); err == nil || !strings.Contains(err.Error(), "whole number") {
+		t.Errorf("a wrong value: %v", err)
 	}
 }
 
