@@ -52,13 +52,6 @@ func add(t *testing.T, c *sdk.Client, name string, key wgquick.Key, lifetime tim
 	return made
 }
 
-func code(t *testing.T, what string, err error, want fault.Code) {
-	t.Helper()
-	if fault.CodeOf(err) != want {
-		t.Errorf("%s: %v, want %s", what, err, want)
-	}
-}
-
 // active returns the devices that may connect, by their names.
 func active(t *testing.T, s *coderdtest.Server) map[string]gateway.Device {
 	t.Helper()
@@ -133,15 +126,15 @@ func TestLifeOfADevice(t *testing.T) {
 		t.Errorf("renamed: %v (-want +got):\n%s", err, diff)
 	}
 	_, err = ann.UpdateUserDevice(ctx, sdk.Me, made.ID, sdk.UpdateUserDeviceRequest{Name: "tablet"})
-	code(t, "a name that another device has", err, fault.Conflict)
+	coderdtest.WantCode(t, "a name that another device has", err, fault.Conflict)
 	_, err = ann.UpdateUserDevice(ctx, sdk.Me, made.ID, sdk.UpdateUserDeviceRequest{Name: "a\nb"})
-	code(t, "a name with a line break", err, fault.Invalid)
+	coderdtest.WantCode(t, "a name with a line break", err, fault.Invalid)
 	wantActive(t, s, "renamed", "old phone", "tablet")
 	if err := ann.DeleteUserDevice(ctx, sdk.Me, made.ID); err != nil {
 		t.Fatal(err)
 	}
 	wantActive(t, s, "removed", "tablet")
-	code(t, "remove again", ann.DeleteUserDevice(ctx, sdk.Me, made.ID), fault.NotFound)
+	coderdtest.WantCode(t, "remove again", ann.DeleteUserDevice(ctx, sdk.Me, made.ID), fault.NotFound)
 
 	rows, err := s.As("olga").AuditLogs(ctx, sdk.LogQuery{Q: "resource_type:user_device username:ann"})
 	if err != nil {
@@ -251,7 +244,7 @@ func TestUselessDevices(t *testing.T) {
 	hears("a changed end")
 	wantActive(t, s, "expired")
 	_, err := s.As("bob").CreateUserDevice(ctx, sdk.Me, sdk.CreateUserDeviceRequest{Name: "phone", PublicKey: key.String()})
-	code(t, "another user's expired key", err, fault.Conflict)
+	coderdtest.WantCode(t, "another user's expired key", err, fault.Conflict)
 
 	// Its user can add it again, under the same name; its former id and address do not come back.
 	again := add(t, ann, "phone", key, 0)
@@ -346,27 +339,27 @@ func TestOthersDevices(t *testing.T) {
 	} {
 		for _, ann := range []string{"ann", s.User("ann").String()} {
 			_, err := a.client.UserDevices(ctx, ann)
-			code(t, name+" lists", err, a.list)
+			coderdtest.WantCode(t, name+" lists", err, a.list)
 			planted, err := a.client.CreateUserDevice(ctx, ann, sdk.CreateUserDeviceRequest{Name: "planted", PublicKey: newKey(t).String()})
-			code(t, name+" adds", err, a.add)
+			coderdtest.WantCode(t, name+" adds", err, a.add)
 			if err == nil {
-				code(t, name+" removes what they added", a.client.DeleteUserDevice(ctx, ann, planted.ID), "")
+				coderdtest.WantCode(t, name+" removes what they added", a.client.DeleteUserDevice(ctx, ann, planted.ID), "")
 			}
 			_, err = a.client.UpdateUserDevice(ctx, ann, made.ID, sdk.UpdateUserDeviceRequest{Name: "laptop"})
-			code(t, name+" renames", err, a.renames)
+			coderdtest.WantCode(t, name+" renames", err, a.renames)
 			victim := made.ID
 			if a.removes == "" {
 				victim = add(t, s.As("ann"), "victim", newKey(t), 0).ID
 			}
-			code(t, name+" removes", a.client.DeleteUserDevice(ctx, ann, victim), a.removes)
+			coderdtest.WantCode(t, name+" removes", a.client.DeleteUserDevice(ctx, ann, victim), a.removes)
 		}
 	}
 	// Under another user's path, a device does not exist; and an admin does not reach accounts with more powers.
-	code(t, "bob removes ann's as his", s.As("bob").DeleteUserDevice(ctx, sdk.Me, made.ID), fault.NotFound)
+	coderdtest.WantCode(t, "bob removes ann's as his", s.As("bob").DeleteUserDevice(ctx, sdk.Me, made.ID), fault.NotFound)
 	_, err = s.As("bob").UpdateUserDevice(ctx, sdk.Me, made.ID, sdk.UpdateUserDeviceRequest{Name: "mine"})
-	code(t, "bob renames ann's as his", err, fault.NotFound)
+	coderdtest.WantCode(t, "bob renames ann's as his", err, fault.NotFound)
 	olgas := add(t, s.As("olga"), "olgas", newKey(t), 0)
-	code(t, "a user admin removes an owner's", s.As("uma").DeleteUserDevice(ctx, "olga", olgas.ID), fault.Forbidden)
+	coderdtest.WantCode(t, "a user admin removes an owner's", s.As("uma").DeleteUserDevice(ctx, "olga", olgas.ID), fault.Forbidden)
 	wantActive(t, s, "after the attempts", "laptop", "olgas")
 }
 
@@ -490,7 +483,7 @@ func TestLimit(t *testing.T) {
 	}
 	s.Exec(`UPDATE user_devices SET expires_at = now() - interval '29 days' WHERE name = 'device 1'`)
 	_, err := ann.CreateUserDevice(ctx, sdk.Me, sdk.CreateUserDeviceRequest{Name: "new", PublicKey: newKey(t).String()})
-	code(t, "a device that expired this month is still listed", err, fault.Conflict)
+	coderdtest.WantCode(t, "a device that expired this month is still listed", err, fault.Conflict)
 	s.Exec(`UPDATE user_devices SET expires_at = now() - interval '31 days' WHERE name = 'device 1'`)
 	add(t, ann, "new", newKey(t), 0)
 

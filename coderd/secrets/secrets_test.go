@@ -35,13 +35,6 @@ func create(t *testing.T, c *sdk.Client, req sdk.CreateUserSecretRequest) sdk.Us
 	return made
 }
 
-func code(t *testing.T, what string, err error, want fault.Code) {
-	t.Helper()
-	if fault.CodeOf(err) != want {
-		t.Errorf("%s: %v, want %s", what, err, want)
-	}
-}
-
 // TestLifeOfASecret checks that a secret's fields can be set, read and changed, that its value is never returned, logged or stored as it
 // is, and that it goes with its user.
 func TestLifeOfASecret(t *testing.T) {
@@ -87,11 +80,11 @@ func TestLifeOfASecret(t *testing.T) {
 	if err := ann.DeleteUserSecret(ctx, sdk.Me, "api-key"); err != nil {
 		t.Fatal(err)
 	}
-	code(t, "delete again", ann.DeleteUserSecret(ctx, sdk.Me, "api-key"), fault.NotFound)
+	coderdtest.WantCode(t, "delete again", ann.DeleteUserSecret(ctx, sdk.Me, "api-key"), fault.NotFound)
 	_, err = ann.UserSecret(ctx, sdk.Me, "api-key")
-	code(t, "read a deleted secret", err, fault.NotFound)
+	coderdtest.WantCode(t, "read a deleted secret", err, fault.NotFound)
 	_, err = ann.UpdateUserSecret(ctx, sdk.Me, "api-key", sdk.UpdateUserSecretRequest{Value: &value})
-	code(t, "change a deleted secret", err, fault.NotFound)
+	coderdtest.WantCode(t, "change a deleted secret", err, fault.NotFound)
 	if err := s.As("olga").DeleteUser(ctx, "ann"); err != nil {
 		t.Fatal(err)
 	}
@@ -122,16 +115,16 @@ func TestOthersSecrets(t *testing.T) {
 	for name, a := range attempts {
 		for _, ann := range []string{"ann", s.User("ann").String()} {
 			_, err := a.client.UserSecrets(ctx, ann)
-			code(t, name+" lists", err, a.want)
+			coderdtest.WantCode(t, name+" lists", err, a.want)
 			_, err = a.client.UserSecret(ctx, ann, "key")
-			code(t, name+" reads", err, a.want)
+			coderdtest.WantCode(t, name+" reads", err, a.want)
 			_, err = a.client.CreateUserSecret(ctx, ann, sdk.CreateUserSecretRequest{Name: "planted", Value: "x", EnvName: "PLANTED"})
-			code(t, name+" creates", err, a.want)
+			coderdtest.WantCode(t, name+" creates", err, a.want)
 			_, err = a.client.CreateUserSecrets(ctx, ann, sdk.CreateUserSecretsRequest{Secrets: sdk.List[sdk.CreateUserSecretRequest]{{Name: "planted", Value: "x"}}})
-			code(t, name+" creates several", err, a.want)
+			coderdtest.WantCode(t, name+" creates several", err, a.want)
 			_, err = a.client.UpdateUserSecret(ctx, ann, "key", sdk.UpdateUserSecretRequest{Value: &value})
-			code(t, name+" changes", err, a.want)
-			code(t, name+" deletes", a.client.DeleteUserSecret(ctx, ann, "key"), a.want)
+			coderdtest.WantCode(t, name+" changes", err, a.want)
+			coderdtest.WantCode(t, name+" deletes", a.client.DeleteUserSecret(ctx, ann, "key"), a.want)
 		}
 	}
 	got, err := s.Secrets.For(ctx, s.User("ann"))
@@ -176,12 +169,12 @@ func TestBadSecrets(t *testing.T) {
 	empty, reserved := "", "CODER_URL"
 	for what, req := range map[string]sdk.UpdateUserSecretRequest{"nothing": {}, "an empty value": {Value: &empty}, "a reserved variable": {EnvName: &reserved}} {
 		_, err := ann.UpdateUserSecret(ctx, sdk.Me, "key", req)
-		code(t, what, err, fault.Invalid)
+		coderdtest.WantCode(t, what, err, fault.Invalid)
 	}
 	_, err := ann.CreateUserSecrets(ctx, sdk.Me, sdk.CreateUserSecretsRequest{})
-	code(t, "an empty batch", err, fault.Invalid)
+	coderdtest.WantCode(t, "an empty batch", err, fault.Invalid)
 	_, err = ann.CreateUserSecrets(ctx, sdk.Me, sdk.CreateUserSecretsRequest{Secrets: sdk.List[sdk.CreateUserSecretRequest]{{Name: "good", Value: "x"}, {Name: "good", Value: "x"}}})
-	code(t, "a name twice", err, fault.Conflict)
+	coderdtest.WantCode(t, "a name twice", err, fault.Conflict)
 	list, err := ann.UserSecrets(ctx, sdk.Me)
 	if err != nil || len(list) != 1 || list[0].EnvName != "KEY" {
 		t.Errorf("afterwards: %+v, %v", list, err)
@@ -205,7 +198,7 @@ func TestLimits(t *testing.T) {
 		_, err := ann.CreateUserSecrets(ctx, sdk.Me, req)
 		return err
 	}
-	code(t, "too much in variables", batch(usersecret.MaxEnvTotal/usersecret.MaxValue+1, usersecret.MaxValue, "A"), fault.Invalid)
+	coderdtest.WantCode(t, "too much in variables", batch(usersecret.MaxEnvTotal/usersecret.MaxValue+1, usersecret.MaxValue, "A"), fault.Invalid)
 	if err := batch(usersecret.MaxEnvTotal/usersecret.MaxValue, usersecret.MaxValue, "A"); err != nil {
 		t.Errorf("as much as fits: %v", err)
 	}
@@ -213,12 +206,12 @@ func TestLimits(t *testing.T) {
 	made := create(t, ann, sdk.CreateUserSecretRequest{Name: "elsewhere", Value: value})
 	env := "ONE_MORE"
 	_, err := ann.UpdateUserSecret(ctx, sdk.Me, made.Name, sdk.UpdateUserSecretRequest{EnvName: &env})
-	code(t, "one variable more", err, fault.Invalid)
-	code(t, "too many", batch(usersecret.MaxSecrets, 1, "B"), fault.Invalid)
+	coderdtest.WantCode(t, "one variable more", err, fault.Invalid)
+	coderdtest.WantCode(t, "too many", batch(usersecret.MaxSecrets, 1, "B"), fault.Invalid)
 	if err := batch(16, usersecret.MaxValue, ""); err != nil {
 		t.Errorf("files: %v", err)
 	}
-	code(t, "too much", batch(16, usersecret.MaxValue, "C"), fault.Invalid)
+	coderdtest.WantCode(t, "too much", batch(16, usersecret.MaxValue, "C"), fault.Invalid)
 }
 
 // TestKeysOfSecrets checks that secrets follow a new key, that a value cannot be opened in another place, and that a lost key takes the

@@ -57,23 +57,23 @@ func TestRegions(t *testing.T) {
 
 	more := sdk.UpdateUserSSHKeyRequest{Regions: []string{"eu"}}
 	_, err := ann.UpdateUserSSHKey(ctx, sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{Regions: []string{"eu", "mars"}})
-	code(t, "a region that is none", err, fault.Invalid)
+	coderdtest.WantCode(t, "a region that is none", err, fault.Invalid)
 	_, err = ann.UpdateUserSSHKey(ctx, sdk.Me, key.ID, sdk.UpdateUserSSHKeyRequest{Regions: strings.Split(strings.Repeat("eu,", 100), ",")})
-	code(t, "too many regions", err, fault.Invalid)
+	coderdtest.WantCode(t, "too many regions", err, fault.Invalid)
 	_, err = ann.CreateUserSSHKey(ctx, sdk.Me, sdk.CreateUserSSHKeyRequest{Name: "d", PublicKey: newPair(t).line, Regions: []string{"mars"}})
-	code(t, "a new key for a region that is none", err, fault.Invalid)
+	coderdtest.WantCode(t, "a new key for a region that is none", err, fault.Invalid)
 	_, err = s.As("bob").UpdateUserSSHKey(ctx, sdk.Me, key.ID, more)
-	code(t, "another user's key", err, fault.NotFound)
+	coderdtest.WantCode(t, "another user's key", err, fault.NotFound)
 	_, err = s.As("bob").UpdateUserSSHKey(ctx, "ann", key.ID, more)
-	code(t, "another user", err, fault.NotFound)
+	coderdtest.WantCode(t, "another user", err, fault.NotFound)
 	_, err = s.As("olga").UpdateUserSSHKey(ctx, "ann", key.ID, more)
-	code(t, "an owner of the deployment", err, fault.Forbidden)
+	coderdtest.WantCode(t, "an owner of the deployment", err, fault.Forbidden)
 	narrow, err := ann.CreateToken(ctx, sdk.Me, sdk.CreateTokenRequest{Scopes: []string{"user_ssh_key:*"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.With(secret.Token(narrow.Key)).UpdateUserSSHKey(ctx, sdk.Me, key.ID, more)
-	code(t, "a token with limits", err, fault.Forbidden)
+	coderdtest.WantCode(t, "a token with limits", err, fault.Forbidden)
 	key.Regions = sdk.List[string]{"eu", "us"}
 	has("after all that", key, "eu", "us")
 

@@ -59,13 +59,6 @@ func add(t *testing.T, c *sdk.Client, req sdk.CreateUserSSHKeyRequest) sdk.UserS
 	return made
 }
 
-func code(t *testing.T, what string, err error, want fault.Code) {
-	t.Helper()
-	if fault.CodeOf(err) != want {
-		t.Errorf("%s: %v, want %s", what, err, want)
-	}
-}
-
 // signsIn checks whom a key signs in, in both ways to ask.
 func signsIn(t *testing.T, s *coderdtest.Server, what string, key ssh.PublicKey, want sshkeys.Holder, text string) {
 	t.Helper()
@@ -131,7 +124,7 @@ func TestLifeOfAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	signsIn(t, s, "a removed key", key, sshkeys.Holder{}, "not registered")
-	code(t, "remove again", ann.DeleteUserSSHKey(ctx, sdk.Me, made.ID), fault.NotFound)
+	coderdtest.WantCode(t, "remove again", ann.DeleteUserSSHKey(ctx, sdk.Me, made.ID), fault.NotFound)
 	add(t, s.As("bob"), sdk.CreateUserSSHKeyRequest{PublicKey: key.line}) // it is free again
 
 	// The log and the audit log name the key, and do not repeat it.
@@ -225,7 +218,7 @@ func TestUselessKeys(t *testing.T) {
 	signsIn(t, s, "an expired key", key, sshkeys.Holder{}, "expired")
 	unused("an expired key")
 	_, err := s.As("bob").CreateUserSSHKey(ctx, sdk.Me, sdk.CreateUserSSHKeyRequest{PublicKey: key.line})
-	code(t, "another user's expired key", err, fault.Conflict)
+	coderdtest.WantCode(t, "another user's expired key", err, fault.Conflict)
 
 	// Its user can add it again, under the same name, with a new session.
 	ann = s.With(s.Session("ann"))
@@ -292,23 +285,23 @@ func TestOthersKeys(t *testing.T) {
 	} {
 		for _, ann := range []string{"ann", s.User("ann").String()} {
 			_, err := a.client.UserSSHKeys(ctx, ann)
-			code(t, name+" lists", err, a.list)
+			coderdtest.WantCode(t, name+" lists", err, a.list)
 			planted, err := a.client.CreateUserSSHKey(ctx, ann, sdk.CreateUserSSHKeyRequest{PublicKey: newPair(t).line})
-			code(t, name+" adds", err, a.add)
+			coderdtest.WantCode(t, name+" adds", err, a.add)
 			if err == nil {
-				code(t, name+" removes what they added", a.client.DeleteUserSSHKey(ctx, ann, planted.ID), "")
+				coderdtest.WantCode(t, name+" removes what they added", a.client.DeleteUserSSHKey(ctx, ann, planted.ID), "")
 			}
 			victim := made.ID
 			if a.removes == "" {
 				victim = add(t, s.As("ann"), sdk.CreateUserSSHKeyRequest{PublicKey: newPair(t).line}).ID
 			}
-			code(t, name+" removes", a.client.DeleteUserSSHKey(ctx, ann, victim), a.removes)
+			coderdtest.WantCode(t, name+" removes", a.client.DeleteUserSSHKey(ctx, ann, victim), a.removes)
 		}
 	}
 	// Under another user's path, a key does not exist; and an admin does not reach accounts with more powers.
-	code(t, "bob removes ann's as his", s.As("bob").DeleteUserSSHKey(ctx, sdk.Me, made.ID), fault.NotFound)
+	coderdtest.WantCode(t, "bob removes ann's as his", s.As("bob").DeleteUserSSHKey(ctx, sdk.Me, made.ID), fault.NotFound)
 	olgas := add(t, s.As("olga"), sdk.CreateUserSSHKeyRequest{PublicKey: newPair(t).line})
-	code(t, "a user admin removes an owner's", s.As("uma").DeleteUserSSHKey(ctx, "olga", olgas.ID), fault.Forbidden)
+	coderdtest.WantCode(t, "a user admin removes an owner's", s.As("uma").DeleteUserSSHKey(ctx, "olga", olgas.ID), fault.Forbidden)
 	list, err := s.As("ann").UserSSHKeys(ctx, sdk.Me)
 	if err != nil || len(list) != 1 || list[0].ID != made.ID {
 		t.Errorf("after the attempts: %+v, %v", list, err)
@@ -348,7 +341,7 @@ func TestLongestLifetime(t *testing.T) {
 		}
 	}
 	_, err := ann.CreateUserSSHKey(ctx, sdk.Me, sdk.CreateUserSSHKeyRequest{PublicKey: newPair(t).line, Lifetime: longest + time.Second})
-	if code(t, "a longer lifetime", err, fault.Invalid); !strings.Contains(fmt.Sprint(fault.As(err).Fields), "between 1m and 90 days") {
+	if coderdtest.WantCode(t, "a longer lifetime", err, fault.Invalid); !strings.Contains(fmt.Sprint(fault.As(err).Fields), "between 1m and 90 days") {
 		t.Errorf("a longer lifetime: %v", fault.As(err).Fields)
 	}
 	list, err := ann.UserSSHKeys(ctx, sdk.Me)
@@ -385,7 +378,7 @@ func TestServiceAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.As("olga").CreateUserSSHKey(ctx, "robot", sdk.CreateUserSSHKeyRequest{PublicKey: key.line})
-	code(t, "an owner adds a service account's key", err, fault.Forbidden)
+	coderdtest.WantCode(t, "an owner adds a service account's key", err, fault.Forbidden)
 	token, err := s.As("olga").CreateToken(ctx, "robot", sdk.CreateTokenRequest{})
 	if err != nil {
 		t.Fatal(err)
