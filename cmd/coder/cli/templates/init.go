@@ -76,6 +76,9 @@ func runInit(g *global.Flags, cmd *cobra.Command, args []string, id string) erro
 	return nil
 }
 
+// suggested is the starter of the commands that errors propose.
+const suggested = "docker"
+
 // noStarter says which starters there are. dir is the argument, or "": one that is not a starter is a folder.
 func noStarter(dir string) error {
 	var names []string
@@ -84,10 +87,10 @@ func noStarter(dir string) error {
 	}
 	if dir == "" {
 		return exit.Try(fault.New(fault.Invalid, "no starter is given. The starters are %s", strings.Join(names, ", ")),
-			"coder templates init %s", shell.Word(names[0]))
+			"coder templates init %s", shell.Word(suggested))
 	}
 	return exit.Try(fault.New(fault.Invalid, "%q is not a starter, and as a folder it needs --id. The starters are %s",
-		dir, strings.Join(names, ", ")), "coder templates init %s --id %s", shell.Word(dir), shell.Word(names[0]))
+		dir, strings.Join(names, ", ")), "coder templates init %s --id %s", shell.Word(dir), shell.Word(suggested))
 }
 
 // freeFolder returns the folder with the first number that makes it a new one.
