@@ -10,7 +10,8 @@ import (
 	"github.com/codermesh/codermesh/v2/internal/readme"
 )
 
-//go:embed devcontainer dind docker docker-compose external gpu jupyterlab kubernetes process vscode vscode-web
+//go:embed aws-linux aws-windows azure-linux azure-windows devcontainer dind docker docker-compose external gcp-linux
+//go:embed gcp-windows gpu jupyterlab kubernetes process vscode vscode-web
 var content embed.FS
 
 // Starter describes one starter template.

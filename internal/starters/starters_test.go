@@ -19,8 +19,8 @@ func TestStartersAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := starters.List()
-	if len(list) != 11 || !slices.IsSortedFunc(list, func(a, b starters.Starter) int { return strings.Compare(a.Name, b.Name) }) {
-		t.Fatalf("List: %d starters, want 11, sorted", len(list))
+	if len(list) != 17 || !slices.IsSortedFunc(list, func(a, b starters.Starter) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Fatalf("List: %d starters, want 17, sorted", len(list))
 	}
 	for _, want := range list {
 		files, got, ok := starters.Get(want.Name)
