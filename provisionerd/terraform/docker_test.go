@@ -76,8 +76,9 @@ func startDocker(t *testing.T) (socket string) {
 	return socket
 }
 
-// mirrorProvider writes a CLI configuration whose mirror has a provider: the test's own program, which is the coder provider.
-func mirrorProvider(t *testing.T, source string) (config string) {
+// mirrorProvider writes a CLI configuration whose mirror has providers, such as example/docker or hashicorp/aws@6.25.0: the test's own program,
+// which is the coder provider or a stand-in.
+func mirrorProvider(t *testing.T, sources ...string) (config string) {
 	t.Helper()
 	base, err := os.MkdirTemp("/var/tmp", "cmmirror")
 	if err != nil {
@@ -92,13 +93,23 @@ func mirrorProvider(t *testing.T, source string) (config string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	program := filepath.Join(base, "program")
+	if out, err := exec.CommandContext(t.Context(), "cp", self, program).CombinedOutput(); err != nil {
+		t.Fatalf("copy provider: %v\n%s", err, out)
+	}
 	for _, registry := range []string{"registry.terraform.io", "registry.opentofu.org"} {
-		dir := filepath.Join(base, "mirror", registry, source, "1.2.3", runtime.GOOS+"_"+runtime.GOARCH)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.CommandContext(t.Context(), "cp", self, filepath.Join(dir, pluginMark+filepath.Base(source)+"_v1.2.3")).CombinedOutput(); err != nil {
-			t.Fatalf("copy provider: %v\n%s", err, out)
+		for _, source := range sources {
+			source, version, given := strings.Cut(source, "@")
+			if !given {
+				version = "1.2.3"
+			}
+			dir := filepath.Join(base, "mirror", registry, source, version, runtime.GOOS+"_"+runtime.GOARCH)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Link(program, filepath.Join(dir, pluginMark+filepath.Base(source)+"_v"+version)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	config = filepath.Join(base, "terraformrc")

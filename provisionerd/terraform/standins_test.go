@@ -24,6 +24,12 @@ func standIn(program string) func() *schema.Provider {
 			return p
 		}
 	}
+	if _, rest, found := strings.Cut(filepath.ToSlash(program), "/hashicorp/"); found {
+		name, _, _ := strings.Cut(rest, "/")
+		if p := cloudStandIn(name); p != nil {
+			return func() *schema.Provider { return p }
+		}
+	}
 	return nil
 }
 
