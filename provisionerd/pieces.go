@@ -127,11 +127,14 @@ func cleanMessage(m protoreflect.Message) {
 	})
 }
 
-// fetchState fetches a build's initial state if that was too large for the offer. It waits while the server is
-// unreachable.
+// fetchState fetches the state with which a build or a plan begins if that was too large for the offer. It waits while
+// the server is unreachable.
 func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
-	work := l.offer.GetWorkspaceBuild()
-	ref := work.GetStateInPieces()
+	build, existing := l.offer.GetWorkspaceBuild(), l.offer.GetTemplateDryRun().GetExisting()
+	ref := build.GetStateInPieces()
+	if existing != nil {
+		ref = existing.GetStateInPieces()
+	}
 	if ref == nil {
 		return nil
 	}
@@ -145,7 +148,11 @@ func (d *Daemon) fetchState(ctx context.Context, l *lease) error {
 		}
 		state, err := fetchStateOnce(ctx, s, l, ref)
 		if err == nil {
-			work.State, work.StateInPieces = state, nil
+			if existing != nil {
+				existing.State, existing.StateInPieces = state, nil
+			} else {
+				build.State, build.StateInPieces = state, nil
+			}
 			return nil
 		}
 		if code := connect.CodeOf(err); ctx.Err() != nil || code == connect.CodePermissionDenied ||

@@ -18,15 +18,20 @@ import (
 
 // StateHandler is a Handler of jobs that have a Terraform state.
 type StateHandler interface {
-	Handler
+	StateReader
 	// Seal and Open encrypt and decrypt a part of the job's state.
 	Seal(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
 	Open(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, data []byte) ([]byte, error)
-	// State returns the state that the job begins with.
-	State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error)
 	// Lost completes a result that did not come from the provisioner, or whose state cannot be stored: it marks in the
 	// last state which changes had begun, and names what that state may lack.
 	Lost(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, changes []*provisionerpb.Change, result *provisionerpb.Result) error
+}
+
+// StateReader is a Handler of jobs that begin with a Terraform state and may leave none.
+type StateReader interface {
+	Handler
+	// State returns the state that the job begins with.
+	State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error)
 }
 
 const (
@@ -192,7 +197,7 @@ func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.Stat
 	if err != nil {
 		return err
 	}
-	handler, ok := r.handlers[job.Kind].(StateHandler)
+	handler, ok := r.handlers[job.Kind].(StateReader)
 	if !ok || uint64(job.Epoch) != req.Msg.GetEpoch() {
 		return errNotHeld()
 	}
@@ -210,11 +215,17 @@ func (r *rpc) State(ctx context.Context, req *connect.Request[provisionerpb.Stat
 
 // refer replaces a state that is too large for an offer with its description. The daemon fetches the state with State.
 func refer(offer *provisionerpb.Offer) {
-	build := offer.GetWorkspaceBuild()
-	if state := build.GetState(); len(state) > maxPiece {
-		sum := sha256.Sum256(state)
-		build.State, build.StateInPieces = nil, &provisionerpb.StateRef{Size: uint64(len(state)), Sha256: sum[:]}
+	if build := offer.GetWorkspaceBuild(); len(build.GetState()) > maxPiece {
+		build.State, build.StateInPieces = nil, refTo(build.GetState())
 	}
+	if existing := offer.GetTemplateDryRun().GetExisting(); len(existing.GetState()) > maxPiece {
+		existing.State, existing.StateInPieces = nil, refTo(existing.GetState())
+	}
+}
+
+func refTo(state []byte) *provisionerpb.StateRef {
+	sum := sha256.Sum256(state)
+	return &provisionerpb.StateRef{Size: uint64(len(state)), Sha256: sum[:]}
 }
 
 // pongEvery is the interval of messages to the daemon while a large state is stored.

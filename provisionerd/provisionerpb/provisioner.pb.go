@@ -314,7 +314,71 @@ func (x Change_End) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_End.Descriptor instead.
 func (Change_End) EnumDescriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31, 0}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32, 0}
+}
+
+type PlannedChange_Action int32
+
+const (
+	PlannedChange_ACTION_UNSPECIFIED PlannedChange_Action = 0
+	PlannedChange_ACTION_CREATE      PlannedChange_Action = 1
+	PlannedChange_ACTION_UPDATE      PlannedChange_Action = 2
+	PlannedChange_ACTION_REPLACE     PlannedChange_Action = 3
+	PlannedChange_ACTION_DELETE      PlannedChange_Action = 4
+	PlannedChange_ACTION_NO_OP       PlannedChange_Action = 5
+	PlannedChange_ACTION_READ        PlannedChange_Action = 6
+	PlannedChange_ACTION_FORGET      PlannedChange_Action = 7 // it leaves the state, and continues to exist
+)
+
+// Enum value maps for PlannedChange_Action.
+var (
+	PlannedChange_Action_name = map[int32]string{
+		0: "ACTION_UNSPECIFIED",
+		1: "ACTION_CREATE",
+		2: "ACTION_UPDATE",
+		3: "ACTION_REPLACE",
+		4: "ACTION_DELETE",
+		5: "ACTION_NO_OP",
+		6: "ACTION_READ",
+		7: "ACTION_FORGET",
+	}
+	PlannedChange_Action_value = map[string]int32{
+		"ACTION_UNSPECIFIED": 0,
+		"ACTION_CREATE":      1,
+		"ACTION_UPDATE":      2,
+		"ACTION_REPLACE":     3,
+		"ACTION_DELETE":      4,
+		"ACTION_NO_OP":       5,
+		"ACTION_READ":        6,
+		"ACTION_FORGET":      7,
+	}
+)
+
+func (x PlannedChange_Action) Enum() *PlannedChange_Action {
+	p := new(PlannedChange_Action)
+	*p = x
+	return p
+}
+
+func (x PlannedChange_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlannedChange_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_provisionerd_provisionerpb_provisioner_proto_enumTypes[5].Descriptor()
+}
+
+func (PlannedChange_Action) Type() protoreflect.EnumType {
+	return &file_provisionerd_provisionerpb_provisioner_proto_enumTypes[5]
+}
+
+func (x PlannedChange_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlannedChange_Action.Descriptor instead.
+func (PlannedChange_Action) EnumDescriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type DaemonMessage struct {
@@ -1951,10 +2015,13 @@ func (x *TemplateImport) GetMetadata() *Metadata {
 }
 
 type TemplateDryRun struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Variables     []*VariableValue       `protobuf:"bytes,1,rep,name=variables,proto3" json:"variables,omitempty"`
-	Parameters    []*ParameterValue      `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty"`
-	Metadata      *Metadata              `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Variables  []*VariableValue       `protobuf:"bytes,1,rep,name=variables,proto3" json:"variables,omitempty"`
+	Parameters []*ParameterValue      `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty"`
+	Metadata   *Metadata              `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The workspace whose start is planned; none for a plan from nothing. A provisioner that does not know it plans from
+	// nothing, and its result has no plan.
+	Existing      *Existing `protobuf:"bytes,4,opt,name=existing,proto3" json:"existing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2010,6 +2077,74 @@ func (x *TemplateDryRun) GetMetadata() *Metadata {
 	return nil
 }
 
+func (x *TemplateDryRun) GetExisting() *Existing {
+	if x != nil {
+		return x.Existing
+	}
+	return nil
+}
+
+// Existing is what a workspace has before the start that is planned.
+type Existing struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	State              []byte                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`                                        // Terraform's, untouched; empty for none, and when state_in_pieces is set
+	StateInPieces      *StateRef              `protobuf:"bytes,2,opt,name=state_in_pieces,json=stateInPieces,proto3" json:"state_in_pieces,omitempty"` // fetch the state with the State method
+	PreviousParameters []*ParameterValue      `protobuf:"bytes,3,rep,name=previous_parameters,json=previousParameters,proto3" json:"previous_parameters,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Existing) Reset() {
+	*x = Existing{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Existing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Existing) ProtoMessage() {}
+
+func (x *Existing) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Existing.ProtoReflect.Descriptor instead.
+func (*Existing) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Existing) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+func (x *Existing) GetStateInPieces() *StateRef {
+	if x != nil {
+		return x.StateInPieces
+	}
+	return nil
+}
+
+func (x *Existing) GetPreviousParameters() []*ParameterValue {
+	if x != nil {
+		return x.PreviousParameters
+	}
+	return nil
+}
+
 type WorkspaceBuild struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Transition         Transition             `protobuf:"varint,1,opt,name=transition,proto3,enum=codermesh.provisioner.v1.Transition" json:"transition,omitempty"`
@@ -2031,7 +2166,7 @@ type WorkspaceBuild struct {
 
 func (x *WorkspaceBuild) Reset() {
 	*x = WorkspaceBuild{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2178,7 @@ func (x *WorkspaceBuild) String() string {
 func (*WorkspaceBuild) ProtoMessage() {}
 
 func (x *WorkspaceBuild) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[23]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2191,7 @@ func (x *WorkspaceBuild) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkspaceBuild.ProtoReflect.Descriptor instead.
 func (*WorkspaceBuild) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{23}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WorkspaceBuild) GetTransition() Transition {
@@ -2158,7 +2293,7 @@ type Replacement struct {
 
 func (x *Replacement) Reset() {
 	*x = Replacement{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2305,7 @@ func (x *Replacement) String() string {
 func (*Replacement) ProtoMessage() {}
 
 func (x *Replacement) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[24]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2318,7 @@ func (x *Replacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replacement.ProtoReflect.Descriptor instead.
 func (*Replacement) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{24}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Replacement) GetAllowed() []string {
@@ -2225,7 +2360,7 @@ type Quota struct {
 
 func (x *Quota) Reset() {
 	*x = Quota{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2372,7 @@ func (x *Quota) String() string {
 func (*Quota) ProtoMessage() {}
 
 func (x *Quota) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[25]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2385,7 @@ func (x *Quota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quota.ProtoReflect.Descriptor instead.
 func (*Quota) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{25}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Quota) GetUsed() int64 {
@@ -2278,7 +2413,7 @@ type StateRef struct {
 
 func (x *StateRef) Reset() {
 	*x = StateRef{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2425,7 @@ func (x *StateRef) String() string {
 func (*StateRef) ProtoMessage() {}
 
 func (x *StateRef) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[26]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2438,7 @@ func (x *StateRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRef.ProtoReflect.Descriptor instead.
 func (*StateRef) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{26}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StateRef) GetSize() uint64 {
@@ -2332,7 +2467,7 @@ type StatePiece struct {
 
 func (x *StatePiece) Reset() {
 	*x = StatePiece{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2479,7 @@ func (x *StatePiece) String() string {
 func (*StatePiece) ProtoMessage() {}
 
 func (x *StatePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[27]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2492,7 @@ func (x *StatePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatePiece.ProtoReflect.Descriptor instead.
 func (*StatePiece) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{27}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatePiece) GetOffset() uint64 {
@@ -2394,7 +2529,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2541,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2554,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{28}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Event) GetJobId() []byte {
@@ -2549,7 +2684,7 @@ type LogLine struct {
 
 func (x *LogLine) Reset() {
 	*x = LogLine{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2696,7 @@ func (x *LogLine) String() string {
 func (*LogLine) ProtoMessage() {}
 
 func (x *LogLine) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2709,7 @@ func (x *LogLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogLine.ProtoReflect.Descriptor instead.
 func (*LogLine) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{29}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogLine) GetAt() *timestamppb.Timestamp {
@@ -2623,7 +2758,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2770,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[30]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2783,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{30}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LogBatch) GetLines() []*LogLine {
@@ -2677,7 +2812,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2824,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[31]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2837,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{31}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Change) GetAddress() string {
@@ -2737,7 +2872,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2884,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[32]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2897,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{32}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Checkpoint) GetState() []byte {
@@ -2788,7 +2923,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +2935,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[33]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +2948,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{33}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Resources) GetResources() []*Resource {
@@ -2841,7 +2976,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +2988,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3001,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{34}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Result) GetError() string {
@@ -2964,7 +3099,7 @@ type BuildResult struct {
 
 func (x *BuildResult) Reset() {
 	*x = BuildResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3111,7 @@ func (x *BuildResult) String() string {
 func (*BuildResult) ProtoMessage() {}
 
 func (x *BuildResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3124,7 @@ func (x *BuildResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuildResult.ProtoReflect.Descriptor instead.
 func (*BuildResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{35}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BuildResult) GetState() []byte {
@@ -3074,7 +3209,7 @@ type ClaimPlan struct {
 
 func (x *ClaimPlan) Reset() {
 	*x = ClaimPlan{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3221,7 @@ func (x *ClaimPlan) String() string {
 func (*ClaimPlan) ProtoMessage() {}
 
 func (x *ClaimPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[36]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3234,7 @@ func (x *ClaimPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimPlan.ProtoReflect.Descriptor instead.
 func (*ClaimPlan) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{36}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClaimPlan) GetResources() []*Resource {
@@ -3128,7 +3263,7 @@ type OwnerVariable struct {
 
 func (x *OwnerVariable) Reset() {
 	*x = OwnerVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3275,7 @@ func (x *OwnerVariable) String() string {
 func (*OwnerVariable) ProtoMessage() {}
 
 func (x *OwnerVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[37]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3288,7 @@ func (x *OwnerVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerVariable.ProtoReflect.Descriptor instead.
 func (*OwnerVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{37}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OwnerVariable) GetAgentId() []byte {
@@ -3187,7 +3322,7 @@ type OwnerText struct {
 
 func (x *OwnerText) Reset() {
 	*x = OwnerText{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3334,7 @@ func (x *OwnerText) String() string {
 func (*OwnerText) ProtoMessage() {}
 
 func (x *OwnerText) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[38]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3347,7 @@ func (x *OwnerText) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerText.ProtoReflect.Descriptor instead.
 func (*OwnerText) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{38}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OwnerText) GetParts() []*OwnerPart {
@@ -3237,7 +3372,7 @@ type OwnerPart struct {
 
 func (x *OwnerPart) Reset() {
 	*x = OwnerPart{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3384,7 @@ func (x *OwnerPart) String() string {
 func (*OwnerPart) ProtoMessage() {}
 
 func (x *OwnerPart) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3397,7 @@ func (x *OwnerPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerPart.ProtoReflect.Descriptor instead.
 func (*OwnerPart) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OwnerPart) GetPart() isOwnerPart_Part {
@@ -3338,14 +3473,15 @@ func (*OwnerPart_Lower) isOwnerPart_Part() {}
 
 type DryRunResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resources     []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
+	Resources     []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"` // of a plan from nothing
+	Plan          *ChangePlan            `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`           // of the start of an existing workspace
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DryRunResult) Reset() {
 	*x = DryRunResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3493,7 @@ func (x *DryRunResult) String() string {
 func (*DryRunResult) ProtoMessage() {}
 
 func (x *DryRunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3506,7 @@ func (x *DryRunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DryRunResult.ProtoReflect.Descriptor instead.
 func (*DryRunResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DryRunResult) GetResources() []*Resource {
@@ -3378,6 +3514,143 @@ func (x *DryRunResult) GetResources() []*Resource {
 		return x.Resources
 	}
 	return nil
+}
+
+func (x *DryRunResult) GetPlan() *ChangePlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+// ChangePlan is what a start would change of a workspace's resources: names only, no values.
+type ChangePlan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*PlannedChange       `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangePlan) Reset() {
+	*x = ChangePlan{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangePlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangePlan) ProtoMessage() {}
+
+func (x *ChangePlan) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangePlan.ProtoReflect.Descriptor instead.
+func (*ChangePlan) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ChangePlan) GetChanges() []*PlannedChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// PlannedChange is what a start would do with one resource. A resource that stays as it is is listed as well.
+type PlannedChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // as Terraform writes it, with indexes
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Action        PlannedChange_Action   `protobuf:"varint,4,opt,name=action,proto3,enum=codermesh.provisioner.v1.PlannedChange_Action" json:"action,omitempty"`
+	Attributes    []string               `protobuf:"bytes,5,rep,name=attributes,proto3" json:"attributes,omitempty"`                 // top-level ones that change in place, or that force the replacement; sorted
+	HoldsData     bool                   `protobuf:"varint,6,opt,name=holds_data,json=holdsData,proto3" json:"holds_data,omitempty"` // it is in the state, and may hold data of a user
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannedChange) Reset() {
+	*x = PlannedChange{}
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedChange) ProtoMessage() {}
+
+func (x *PlannedChange) ProtoReflect() protoreflect.Message {
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedChange.ProtoReflect.Descriptor instead.
+func (*PlannedChange) Descriptor() ([]byte, []int) {
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PlannedChange) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *PlannedChange) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PlannedChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlannedChange) GetAction() PlannedChange_Action {
+	if x != nil {
+		return x.Action
+	}
+	return PlannedChange_ACTION_UNSPECIFIED
+}
+
+func (x *PlannedChange) GetAttributes() []string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *PlannedChange) GetHoldsData() bool {
+	if x != nil {
+		return x.HoldsData
+	}
+	return false
 }
 
 type ImportResult struct {
@@ -3401,7 +3674,7 @@ type ImportResult struct {
 
 func (x *ImportResult) Reset() {
 	*x = ImportResult{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3686,7 @@ func (x *ImportResult) String() string {
 func (*ImportResult) ProtoMessage() {}
 
 func (x *ImportResult) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[41]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3699,7 @@ func (x *ImportResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResult.ProtoReflect.Descriptor instead.
 func (*ImportResult) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{41}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ImportResult) GetVariables() []*TemplateVariable {
@@ -3534,7 +3807,7 @@ type TemplateVariable struct {
 
 func (x *TemplateVariable) Reset() {
 	*x = TemplateVariable{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3546,7 +3819,7 @@ func (x *TemplateVariable) String() string {
 func (*TemplateVariable) ProtoMessage() {}
 
 func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[42]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3559,7 +3832,7 @@ func (x *TemplateVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateVariable.ProtoReflect.Descriptor instead.
 func (*TemplateVariable) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{42}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TemplateVariable) GetName() string {
@@ -3626,7 +3899,7 @@ type Parameter struct {
 
 func (x *Parameter) Reset() {
 	*x = Parameter{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3911,7 @@ func (x *Parameter) String() string {
 func (*Parameter) ProtoMessage() {}
 
 func (x *Parameter) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[43]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3924,7 @@ func (x *Parameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameter.ProtoReflect.Descriptor instead.
 func (*Parameter) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{43}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Parameter) GetName() string {
@@ -3764,7 +4037,7 @@ type ParameterOption struct {
 
 func (x *ParameterOption) Reset() {
 	*x = ParameterOption{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +4049,7 @@ func (x *ParameterOption) String() string {
 func (*ParameterOption) ProtoMessage() {}
 
 func (x *ParameterOption) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[44]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +4062,7 @@ func (x *ParameterOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterOption.ProtoReflect.Descriptor instead.
 func (*ParameterOption) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{44}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ParameterOption) GetName() string {
@@ -3833,7 +4106,7 @@ type ParameterValidation struct {
 
 func (x *ParameterValidation) Reset() {
 	*x = ParameterValidation{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3845,7 +4118,7 @@ func (x *ParameterValidation) String() string {
 func (*ParameterValidation) ProtoMessage() {}
 
 func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3858,7 +4131,7 @@ func (x *ParameterValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParameterValidation.ProtoReflect.Descriptor instead.
 func (*ParameterValidation) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{45}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ParameterValidation) GetRegex() string {
@@ -3910,7 +4183,7 @@ type Preset struct {
 
 func (x *Preset) Reset() {
 	*x = Preset{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4195,7 @@ func (x *Preset) String() string {
 func (*Preset) ProtoMessage() {}
 
 func (x *Preset) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[46]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4208,7 @@ func (x *Preset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preset.ProtoReflect.Descriptor instead.
 func (*Preset) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{46}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Preset) GetName() string {
@@ -3993,7 +4266,7 @@ type Prebuilds struct {
 
 func (x *Prebuilds) Reset() {
 	*x = Prebuilds{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4005,7 +4278,7 @@ func (x *Prebuilds) String() string {
 func (*Prebuilds) ProtoMessage() {}
 
 func (x *Prebuilds) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[47]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4018,7 +4291,7 @@ func (x *Prebuilds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prebuilds.ProtoReflect.Descriptor instead.
 func (*Prebuilds) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{47}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Prebuilds) GetInstances() int32 {
@@ -4059,7 +4332,7 @@ type PrebuildSchedule struct {
 
 func (x *PrebuildSchedule) Reset() {
 	*x = PrebuildSchedule{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4071,7 +4344,7 @@ func (x *PrebuildSchedule) String() string {
 func (*PrebuildSchedule) ProtoMessage() {}
 
 func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4084,7 +4357,7 @@ func (x *PrebuildSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrebuildSchedule.ProtoReflect.Descriptor instead.
 func (*PrebuildSchedule) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{48}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PrebuildSchedule) GetCron() string {
@@ -4111,7 +4384,7 @@ type ExternalAuth struct {
 
 func (x *ExternalAuth) Reset() {
 	*x = ExternalAuth{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4123,7 +4396,7 @@ func (x *ExternalAuth) String() string {
 func (*ExternalAuth) ProtoMessage() {}
 
 func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[49]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4136,7 +4409,7 @@ func (x *ExternalAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalAuth.ProtoReflect.Descriptor instead.
 func (*ExternalAuth) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{49}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExternalAuth) GetId() string {
@@ -4169,7 +4442,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4181,7 +4454,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[50]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4194,7 +4467,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{50}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Resource) GetName() string {
@@ -4265,7 +4538,7 @@ type ResourceMetadata struct {
 
 func (x *ResourceMetadata) Reset() {
 	*x = ResourceMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4277,7 +4550,7 @@ func (x *ResourceMetadata) String() string {
 func (*ResourceMetadata) ProtoMessage() {}
 
 func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[51]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4290,7 +4563,7 @@ func (x *ResourceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceMetadata.ProtoReflect.Descriptor instead.
 func (*ResourceMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{51}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ResourceMetadata) GetKey() string {
@@ -4359,7 +4632,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4371,7 +4644,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[52]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4384,7 +4657,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{52}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Agent) GetId() []byte {
@@ -4565,7 +4838,7 @@ type AgentMonitor struct {
 
 func (x *AgentMonitor) Reset() {
 	*x = AgentMonitor{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4850,7 @@ func (x *AgentMonitor) String() string {
 func (*AgentMonitor) ProtoMessage() {}
 
 func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[53]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4863,7 @@ func (x *AgentMonitor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMonitor.ProtoReflect.Descriptor instead.
 func (*AgentMonitor) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{53}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AgentMonitor) GetVolume() string {
@@ -4620,7 +4893,7 @@ type Devcontainer struct {
 
 func (x *Devcontainer) Reset() {
 	*x = Devcontainer{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4905,7 @@ func (x *Devcontainer) String() string {
 func (*Devcontainer) ProtoMessage() {}
 
 func (x *Devcontainer) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[54]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4918,7 @@ func (x *Devcontainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devcontainer.ProtoReflect.Descriptor instead.
 func (*Devcontainer) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{54}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Devcontainer) GetId() []byte {
@@ -4702,7 +4975,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4987,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[55]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +5000,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{55}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *App) GetId() []byte {
@@ -4874,7 +5147,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4886,7 +5159,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[56]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4899,7 +5172,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{56}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Script) GetId() []byte {
@@ -4986,7 +5259,7 @@ type AgentMetadata struct {
 
 func (x *AgentMetadata) Reset() {
 	*x = AgentMetadata{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[57]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5271,7 @@ func (x *AgentMetadata) String() string {
 func (*AgentMetadata) ProtoMessage() {}
 
 func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[57]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5284,7 @@ func (x *AgentMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMetadata.ProtoReflect.Descriptor instead.
 func (*AgentMetadata) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{57}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AgentMetadata) GetKey() string {
@@ -5066,7 +5339,7 @@ type OwnerPart_FirstOf struct {
 
 func (x *OwnerPart_FirstOf) Reset() {
 	*x = OwnerPart_FirstOf{}
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[59]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5078,7 +5351,7 @@ func (x *OwnerPart_FirstOf) String() string {
 func (*OwnerPart_FirstOf) ProtoMessage() {}
 
 func (x *OwnerPart_FirstOf) ProtoReflect() protoreflect.Message {
-	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[59]
+	mi := &file_provisionerd_provisionerpb_provisioner_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5091,7 +5364,7 @@ func (x *OwnerPart_FirstOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerPart_FirstOf.ProtoReflect.Descriptor instead.
 func (*OwnerPart_FirstOf) Descriptor() ([]byte, []int) {
-	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{39, 0}
+	return file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *OwnerPart_FirstOf) GetTexts() []*OwnerText {
@@ -5226,13 +5499,18 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\n" +
 	"parameters\x12>\n" +
-	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xe1\x01\n" +
+	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xa1\x02\n" +
 	"\x0eTemplateDryRun\x12E\n" +
 	"\tvariables\x18\x01 \x03(\v2'.codermesh.provisioner.v1.VariableValueR\tvariables\x12H\n" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\n" +
 	"parameters\x12>\n" +
-	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\"\xb5\x05\n" +
+	"\bmetadata\x18\x03 \x01(\v2\".codermesh.provisioner.v1.MetadataR\bmetadata\x12>\n" +
+	"\bexisting\x18\x04 \x01(\v2\".codermesh.provisioner.v1.ExistingR\bexisting\"\xc7\x01\n" +
+	"\bExisting\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\fR\x05state\x12J\n" +
+	"\x0fstate_in_pieces\x18\x02 \x01(\v2\".codermesh.provisioner.v1.StateRefR\rstateInPieces\x12Y\n" +
+	"\x13previous_parameters\x18\x03 \x03(\v2(.codermesh.provisioner.v1.ParameterValueR\x12previousParameters\"\xb5\x05\n" +
 	"\x0eWorkspaceBuild\x12D\n" +
 	"\n" +
 	"transition\x18\x01 \x01(\x0e2$.codermesh.provisioner.v1.TransitionR\n" +
@@ -5341,9 +5619,32 @@ const file_provisionerd_provisionerpb_provisioner_proto_rawDesc = "" +
 	"\x05lower\x18\x04 \x01(\v2#.codermesh.provisioner.v1.OwnerTextH\x00R\x05lower\x1aD\n" +
 	"\aFirstOf\x129\n" +
 	"\x05texts\x18\x01 \x03(\v2#.codermesh.provisioner.v1.OwnerTextR\x05textsB\x06\n" +
-	"\x04part\"P\n" +
+	"\x04part\"\x8a\x01\n" +
 	"\fDryRunResult\x12@\n" +
-	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\"\xf9\x06\n" +
+	"\tresources\x18\x01 \x03(\v2\".codermesh.provisioner.v1.ResourceR\tresources\x128\n" +
+	"\x04plan\x18\x02 \x01(\v2$.codermesh.provisioner.v1.ChangePlanR\x04plan\"O\n" +
+	"\n" +
+	"ChangePlan\x12A\n" +
+	"\achanges\x18\x01 \x03(\v2'.codermesh.provisioner.v1.PlannedChangeR\achanges\"\xfe\x02\n" +
+	"\rPlannedChange\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12F\n" +
+	"\x06action\x18\x04 \x01(\x0e2..codermesh.provisioner.v1.PlannedChange.ActionR\x06action\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\x05 \x03(\tR\n" +
+	"attributes\x12\x1d\n" +
+	"\n" +
+	"holds_data\x18\x06 \x01(\bR\tholdsData\"\xa3\x01\n" +
+	"\x06Action\x12\x16\n" +
+	"\x12ACTION_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rACTION_CREATE\x10\x01\x12\x11\n" +
+	"\rACTION_UPDATE\x10\x02\x12\x12\n" +
+	"\x0eACTION_REPLACE\x10\x03\x12\x11\n" +
+	"\rACTION_DELETE\x10\x04\x12\x10\n" +
+	"\fACTION_NO_OP\x10\x05\x12\x0f\n" +
+	"\vACTION_READ\x10\x06\x12\x11\n" +
+	"\rACTION_FORGET\x10\a\"\xf9\x06\n" +
 	"\fImportResult\x12H\n" +
 	"\tvariables\x18\x01 \x03(\v2*.codermesh.provisioner.v1.TemplateVariableR\tvariables\x12C\n" +
 	"\n" +
@@ -5560,175 +5861,185 @@ func file_provisionerd_provisionerpb_provisioner_proto_rawDescGZIP() []byte {
 	return file_provisionerd_provisionerpb_provisioner_proto_rawDescData
 }
 
-var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_provisionerd_provisionerpb_provisioner_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_provisionerd_provisionerpb_provisioner_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_provisionerd_provisionerpb_provisioner_proto_goTypes = []any{
 	(Transition)(0),               // 0: codermesh.provisioner.v1.Transition
 	(LogLevel)(0),                 // 1: codermesh.provisioner.v1.LogLevel
 	(LogSource)(0),                // 2: codermesh.provisioner.v1.LogSource
 	(OwnerFact)(0),                // 3: codermesh.provisioner.v1.OwnerFact
 	(Change_End)(0),               // 4: codermesh.provisioner.v1.Change.End
-	(*DaemonMessage)(nil),         // 5: codermesh.provisioner.v1.DaemonMessage
-	(*ServerMessage)(nil),         // 6: codermesh.provisioner.v1.ServerMessage
-	(*Hello)(nil),                 // 7: codermesh.provisioner.v1.Hello
-	(*Lease)(nil),                 // 8: codermesh.provisioner.v1.Lease
-	(*Welcome)(nil),               // 9: codermesh.provisioner.v1.Welcome
-	(*Ready)(nil),                 // 10: codermesh.provisioner.v1.Ready
-	(*Accept)(nil),                // 11: codermesh.provisioner.v1.Accept
-	(*Ack)(nil),                   // 12: codermesh.provisioner.v1.Ack
-	(*Cancel)(nil),                // 13: codermesh.provisioner.v1.Cancel
-	(*Revoked)(nil),               // 14: codermesh.provisioner.v1.Revoked
-	(*Refused)(nil),               // 15: codermesh.provisioner.v1.Refused
-	(*Ping)(nil),                  // 16: codermesh.provisioner.v1.Ping
-	(*Pong)(nil),                  // 17: codermesh.provisioner.v1.Pong
-	(*SourceRequest)(nil),         // 18: codermesh.provisioner.v1.SourceRequest
-	(*SourceChunk)(nil),           // 19: codermesh.provisioner.v1.SourceChunk
-	(*StateRequest)(nil),          // 20: codermesh.provisioner.v1.StateRequest
-	(*StateChunk)(nil),            // 21: codermesh.provisioner.v1.StateChunk
-	(*Offer)(nil),                 // 22: codermesh.provisioner.v1.Offer
-	(*VariableValue)(nil),         // 23: codermesh.provisioner.v1.VariableValue
-	(*ParameterValue)(nil),        // 24: codermesh.provisioner.v1.ParameterValue
-	(*Metadata)(nil),              // 25: codermesh.provisioner.v1.Metadata
-	(*TemplateImport)(nil),        // 26: codermesh.provisioner.v1.TemplateImport
-	(*TemplateDryRun)(nil),        // 27: codermesh.provisioner.v1.TemplateDryRun
-	(*WorkspaceBuild)(nil),        // 28: codermesh.provisioner.v1.WorkspaceBuild
-	(*Replacement)(nil),           // 29: codermesh.provisioner.v1.Replacement
-	(*Quota)(nil),                 // 30: codermesh.provisioner.v1.Quota
-	(*StateRef)(nil),              // 31: codermesh.provisioner.v1.StateRef
-	(*StatePiece)(nil),            // 32: codermesh.provisioner.v1.StatePiece
-	(*Event)(nil),                 // 33: codermesh.provisioner.v1.Event
-	(*LogLine)(nil),               // 34: codermesh.provisioner.v1.LogLine
-	(*LogBatch)(nil),              // 35: codermesh.provisioner.v1.LogBatch
-	(*Change)(nil),                // 36: codermesh.provisioner.v1.Change
-	(*Checkpoint)(nil),            // 37: codermesh.provisioner.v1.Checkpoint
-	(*Resources)(nil),             // 38: codermesh.provisioner.v1.Resources
-	(*Result)(nil),                // 39: codermesh.provisioner.v1.Result
-	(*BuildResult)(nil),           // 40: codermesh.provisioner.v1.BuildResult
-	(*ClaimPlan)(nil),             // 41: codermesh.provisioner.v1.ClaimPlan
-	(*OwnerVariable)(nil),         // 42: codermesh.provisioner.v1.OwnerVariable
-	(*OwnerText)(nil),             // 43: codermesh.provisioner.v1.OwnerText
-	(*OwnerPart)(nil),             // 44: codermesh.provisioner.v1.OwnerPart
-	(*DryRunResult)(nil),          // 45: codermesh.provisioner.v1.DryRunResult
-	(*ImportResult)(nil),          // 46: codermesh.provisioner.v1.ImportResult
-	(*TemplateVariable)(nil),      // 47: codermesh.provisioner.v1.TemplateVariable
-	(*Parameter)(nil),             // 48: codermesh.provisioner.v1.Parameter
-	(*ParameterOption)(nil),       // 49: codermesh.provisioner.v1.ParameterOption
-	(*ParameterValidation)(nil),   // 50: codermesh.provisioner.v1.ParameterValidation
-	(*Preset)(nil),                // 51: codermesh.provisioner.v1.Preset
-	(*Prebuilds)(nil),             // 52: codermesh.provisioner.v1.Prebuilds
-	(*PrebuildSchedule)(nil),      // 53: codermesh.provisioner.v1.PrebuildSchedule
-	(*ExternalAuth)(nil),          // 54: codermesh.provisioner.v1.ExternalAuth
-	(*Resource)(nil),              // 55: codermesh.provisioner.v1.Resource
-	(*ResourceMetadata)(nil),      // 56: codermesh.provisioner.v1.ResourceMetadata
-	(*Agent)(nil),                 // 57: codermesh.provisioner.v1.Agent
-	(*AgentMonitor)(nil),          // 58: codermesh.provisioner.v1.AgentMonitor
-	(*Devcontainer)(nil),          // 59: codermesh.provisioner.v1.Devcontainer
-	(*App)(nil),                   // 60: codermesh.provisioner.v1.App
-	(*Script)(nil),                // 61: codermesh.provisioner.v1.Script
-	(*AgentMetadata)(nil),         // 62: codermesh.provisioner.v1.AgentMetadata
-	nil,                           // 63: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	(*OwnerPart_FirstOf)(nil),     // 64: codermesh.provisioner.v1.OwnerPart.FirstOf
-	nil,                           // 65: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	nil,                           // 66: codermesh.provisioner.v1.Agent.EnvEntry
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
+	(PlannedChange_Action)(0),     // 5: codermesh.provisioner.v1.PlannedChange.Action
+	(*DaemonMessage)(nil),         // 6: codermesh.provisioner.v1.DaemonMessage
+	(*ServerMessage)(nil),         // 7: codermesh.provisioner.v1.ServerMessage
+	(*Hello)(nil),                 // 8: codermesh.provisioner.v1.Hello
+	(*Lease)(nil),                 // 9: codermesh.provisioner.v1.Lease
+	(*Welcome)(nil),               // 10: codermesh.provisioner.v1.Welcome
+	(*Ready)(nil),                 // 11: codermesh.provisioner.v1.Ready
+	(*Accept)(nil),                // 12: codermesh.provisioner.v1.Accept
+	(*Ack)(nil),                   // 13: codermesh.provisioner.v1.Ack
+	(*Cancel)(nil),                // 14: codermesh.provisioner.v1.Cancel
+	(*Revoked)(nil),               // 15: codermesh.provisioner.v1.Revoked
+	(*Refused)(nil),               // 16: codermesh.provisioner.v1.Refused
+	(*Ping)(nil),                  // 17: codermesh.provisioner.v1.Ping
+	(*Pong)(nil),                  // 18: codermesh.provisioner.v1.Pong
+	(*SourceRequest)(nil),         // 19: codermesh.provisioner.v1.SourceRequest
+	(*SourceChunk)(nil),           // 20: codermesh.provisioner.v1.SourceChunk
+	(*StateRequest)(nil),          // 21: codermesh.provisioner.v1.StateRequest
+	(*StateChunk)(nil),            // 22: codermesh.provisioner.v1.StateChunk
+	(*Offer)(nil),                 // 23: codermesh.provisioner.v1.Offer
+	(*VariableValue)(nil),         // 24: codermesh.provisioner.v1.VariableValue
+	(*ParameterValue)(nil),        // 25: codermesh.provisioner.v1.ParameterValue
+	(*Metadata)(nil),              // 26: codermesh.provisioner.v1.Metadata
+	(*TemplateImport)(nil),        // 27: codermesh.provisioner.v1.TemplateImport
+	(*TemplateDryRun)(nil),        // 28: codermesh.provisioner.v1.TemplateDryRun
+	(*Existing)(nil),              // 29: codermesh.provisioner.v1.Existing
+	(*WorkspaceBuild)(nil),        // 30: codermesh.provisioner.v1.WorkspaceBuild
+	(*Replacement)(nil),           // 31: codermesh.provisioner.v1.Replacement
+	(*Quota)(nil),                 // 32: codermesh.provisioner.v1.Quota
+	(*StateRef)(nil),              // 33: codermesh.provisioner.v1.StateRef
+	(*StatePiece)(nil),            // 34: codermesh.provisioner.v1.StatePiece
+	(*Event)(nil),                 // 35: codermesh.provisioner.v1.Event
+	(*LogLine)(nil),               // 36: codermesh.provisioner.v1.LogLine
+	(*LogBatch)(nil),              // 37: codermesh.provisioner.v1.LogBatch
+	(*Change)(nil),                // 38: codermesh.provisioner.v1.Change
+	(*Checkpoint)(nil),            // 39: codermesh.provisioner.v1.Checkpoint
+	(*Resources)(nil),             // 40: codermesh.provisioner.v1.Resources
+	(*Result)(nil),                // 41: codermesh.provisioner.v1.Result
+	(*BuildResult)(nil),           // 42: codermesh.provisioner.v1.BuildResult
+	(*ClaimPlan)(nil),             // 43: codermesh.provisioner.v1.ClaimPlan
+	(*OwnerVariable)(nil),         // 44: codermesh.provisioner.v1.OwnerVariable
+	(*OwnerText)(nil),             // 45: codermesh.provisioner.v1.OwnerText
+	(*OwnerPart)(nil),             // 46: codermesh.provisioner.v1.OwnerPart
+	(*DryRunResult)(nil),          // 47: codermesh.provisioner.v1.DryRunResult
+	(*ChangePlan)(nil),            // 48: codermesh.provisioner.v1.ChangePlan
+	(*PlannedChange)(nil),         // 49: codermesh.provisioner.v1.PlannedChange
+	(*ImportResult)(nil),          // 50: codermesh.provisioner.v1.ImportResult
+	(*TemplateVariable)(nil),      // 51: codermesh.provisioner.v1.TemplateVariable
+	(*Parameter)(nil),             // 52: codermesh.provisioner.v1.Parameter
+	(*ParameterOption)(nil),       // 53: codermesh.provisioner.v1.ParameterOption
+	(*ParameterValidation)(nil),   // 54: codermesh.provisioner.v1.ParameterValidation
+	(*Preset)(nil),                // 55: codermesh.provisioner.v1.Preset
+	(*Prebuilds)(nil),             // 56: codermesh.provisioner.v1.Prebuilds
+	(*PrebuildSchedule)(nil),      // 57: codermesh.provisioner.v1.PrebuildSchedule
+	(*ExternalAuth)(nil),          // 58: codermesh.provisioner.v1.ExternalAuth
+	(*Resource)(nil),              // 59: codermesh.provisioner.v1.Resource
+	(*ResourceMetadata)(nil),      // 60: codermesh.provisioner.v1.ResourceMetadata
+	(*Agent)(nil),                 // 61: codermesh.provisioner.v1.Agent
+	(*AgentMonitor)(nil),          // 62: codermesh.provisioner.v1.AgentMonitor
+	(*Devcontainer)(nil),          // 63: codermesh.provisioner.v1.Devcontainer
+	(*App)(nil),                   // 64: codermesh.provisioner.v1.App
+	(*Script)(nil),                // 65: codermesh.provisioner.v1.Script
+	(*AgentMetadata)(nil),         // 66: codermesh.provisioner.v1.AgentMetadata
+	nil,                           // 67: codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	(*OwnerPart_FirstOf)(nil),     // 68: codermesh.provisioner.v1.OwnerPart.FirstOf
+	nil,                           // 69: codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	nil,                           // 70: codermesh.provisioner.v1.Agent.EnvEntry
+	(*durationpb.Duration)(nil),   // 71: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
 }
 var file_provisionerd_provisionerpb_provisioner_proto_depIdxs = []int32{
-	7,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
-	10, // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
-	11, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
-	33, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
-	16, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
-	9,  // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
-	22, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
-	12, // 7: codermesh.provisioner.v1.ServerMessage.ack:type_name -> codermesh.provisioner.v1.Ack
-	13, // 8: codermesh.provisioner.v1.ServerMessage.cancel:type_name -> codermesh.provisioner.v1.Cancel
-	14, // 9: codermesh.provisioner.v1.ServerMessage.revoked:type_name -> codermesh.provisioner.v1.Revoked
-	17, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
-	15, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
-	8,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
-	67, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
-	12, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
-	14, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
-	26, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
-	27, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
-	28, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
-	63, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
-	23, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	24, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	25, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	23, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	24, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	25, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	0,  // 26: codermesh.provisioner.v1.WorkspaceBuild.transition:type_name -> codermesh.provisioner.v1.Transition
-	23, // 27: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
-	24, // 28: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	24, // 29: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	25, // 30: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
-	31, // 31: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	30, // 32: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
-	29, // 33: codermesh.provisioner.v1.WorkspaceBuild.replacement:type_name -> codermesh.provisioner.v1.Replacement
-	68, // 34: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
-	35, // 35: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
-	37, // 36: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
-	38, // 37: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
-	39, // 38: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
-	32, // 39: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
-	68, // 40: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
-	1,  // 41: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
-	2,  // 42: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
-	34, // 43: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
-	36, // 44: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
-	4,  // 45: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
-	31, // 46: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	55, // 47: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
-	46, // 48: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
-	45, // 49: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
-	40, // 50: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
-	55, // 51: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	31, // 52: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
-	41, // 53: codermesh.provisioner.v1.BuildResult.claim_plan:type_name -> codermesh.provisioner.v1.ClaimPlan
-	55, // 54: codermesh.provisioner.v1.ClaimPlan.resources:type_name -> codermesh.provisioner.v1.Resource
-	42, // 55: codermesh.provisioner.v1.ClaimPlan.variables:type_name -> codermesh.provisioner.v1.OwnerVariable
-	43, // 56: codermesh.provisioner.v1.OwnerVariable.value:type_name -> codermesh.provisioner.v1.OwnerText
-	44, // 57: codermesh.provisioner.v1.OwnerText.parts:type_name -> codermesh.provisioner.v1.OwnerPart
-	3,  // 58: codermesh.provisioner.v1.OwnerPart.fact:type_name -> codermesh.provisioner.v1.OwnerFact
-	64, // 59: codermesh.provisioner.v1.OwnerPart.first_of:type_name -> codermesh.provisioner.v1.OwnerPart.FirstOf
-	43, // 60: codermesh.provisioner.v1.OwnerPart.lower:type_name -> codermesh.provisioner.v1.OwnerText
-	55, // 61: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
-	47, // 62: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
-	48, // 63: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
-	51, // 64: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
-	54, // 65: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
-	65, // 66: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
-	55, // 67: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
-	55, // 68: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
-	49, // 69: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
-	50, // 70: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
-	24, // 71: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
-	52, // 72: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
-	53, // 73: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
-	56, // 74: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
-	57, // 75: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
-	66, // 76: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
-	60, // 77: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
-	61, // 78: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
-	62, // 79: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
-	59, // 80: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
-	58, // 81: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
-	57, // 82: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
-	43, // 83: codermesh.provisioner.v1.OwnerPart.FirstOf.texts:type_name -> codermesh.provisioner.v1.OwnerText
-	5,  // 84: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
-	18, // 85: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
-	20, // 86: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
-	6,  // 87: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
-	19, // 88: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
-	21, // 89: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
-	87, // [87:90] is the sub-list for method output_type
-	84, // [84:87] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	8,  // 0: codermesh.provisioner.v1.DaemonMessage.hello:type_name -> codermesh.provisioner.v1.Hello
+	11, // 1: codermesh.provisioner.v1.DaemonMessage.ready:type_name -> codermesh.provisioner.v1.Ready
+	12, // 2: codermesh.provisioner.v1.DaemonMessage.accept:type_name -> codermesh.provisioner.v1.Accept
+	35, // 3: codermesh.provisioner.v1.DaemonMessage.event:type_name -> codermesh.provisioner.v1.Event
+	17, // 4: codermesh.provisioner.v1.DaemonMessage.ping:type_name -> codermesh.provisioner.v1.Ping
+	10, // 5: codermesh.provisioner.v1.ServerMessage.welcome:type_name -> codermesh.provisioner.v1.Welcome
+	23, // 6: codermesh.provisioner.v1.ServerMessage.offer:type_name -> codermesh.provisioner.v1.Offer
+	13, // 7: codermesh.provisioner.v1.ServerMessage.ack:type_name -> codermesh.provisioner.v1.Ack
+	14, // 8: codermesh.provisioner.v1.ServerMessage.cancel:type_name -> codermesh.provisioner.v1.Cancel
+	15, // 9: codermesh.provisioner.v1.ServerMessage.revoked:type_name -> codermesh.provisioner.v1.Revoked
+	18, // 10: codermesh.provisioner.v1.ServerMessage.pong:type_name -> codermesh.provisioner.v1.Pong
+	16, // 11: codermesh.provisioner.v1.ServerMessage.refused:type_name -> codermesh.provisioner.v1.Refused
+	9,  // 12: codermesh.provisioner.v1.Hello.leases:type_name -> codermesh.provisioner.v1.Lease
+	71, // 13: codermesh.provisioner.v1.Welcome.grace:type_name -> google.protobuf.Duration
+	13, // 14: codermesh.provisioner.v1.Welcome.acks:type_name -> codermesh.provisioner.v1.Ack
+	15, // 15: codermesh.provisioner.v1.Welcome.revoked:type_name -> codermesh.provisioner.v1.Revoked
+	27, // 16: codermesh.provisioner.v1.Offer.template_import:type_name -> codermesh.provisioner.v1.TemplateImport
+	28, // 17: codermesh.provisioner.v1.Offer.template_dry_run:type_name -> codermesh.provisioner.v1.TemplateDryRun
+	30, // 18: codermesh.provisioner.v1.Offer.workspace_build:type_name -> codermesh.provisioner.v1.WorkspaceBuild
+	67, // 19: codermesh.provisioner.v1.Metadata.external_auth_tokens:type_name -> codermesh.provisioner.v1.Metadata.ExternalAuthTokensEntry
+	24, // 20: codermesh.provisioner.v1.TemplateImport.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	25, // 21: codermesh.provisioner.v1.TemplateImport.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	26, // 22: codermesh.provisioner.v1.TemplateImport.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	24, // 23: codermesh.provisioner.v1.TemplateDryRun.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	25, // 24: codermesh.provisioner.v1.TemplateDryRun.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	26, // 25: codermesh.provisioner.v1.TemplateDryRun.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	29, // 26: codermesh.provisioner.v1.TemplateDryRun.existing:type_name -> codermesh.provisioner.v1.Existing
+	33, // 27: codermesh.provisioner.v1.Existing.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	25, // 28: codermesh.provisioner.v1.Existing.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	0,  // 29: codermesh.provisioner.v1.WorkspaceBuild.transition:type_name -> codermesh.provisioner.v1.Transition
+	24, // 30: codermesh.provisioner.v1.WorkspaceBuild.variables:type_name -> codermesh.provisioner.v1.VariableValue
+	25, // 31: codermesh.provisioner.v1.WorkspaceBuild.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	25, // 32: codermesh.provisioner.v1.WorkspaceBuild.previous_parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	26, // 33: codermesh.provisioner.v1.WorkspaceBuild.metadata:type_name -> codermesh.provisioner.v1.Metadata
+	33, // 34: codermesh.provisioner.v1.WorkspaceBuild.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	32, // 35: codermesh.provisioner.v1.WorkspaceBuild.quota:type_name -> codermesh.provisioner.v1.Quota
+	31, // 36: codermesh.provisioner.v1.WorkspaceBuild.replacement:type_name -> codermesh.provisioner.v1.Replacement
+	72, // 37: codermesh.provisioner.v1.Event.at:type_name -> google.protobuf.Timestamp
+	37, // 38: codermesh.provisioner.v1.Event.log:type_name -> codermesh.provisioner.v1.LogBatch
+	39, // 39: codermesh.provisioner.v1.Event.checkpoint:type_name -> codermesh.provisioner.v1.Checkpoint
+	40, // 40: codermesh.provisioner.v1.Event.resources:type_name -> codermesh.provisioner.v1.Resources
+	41, // 41: codermesh.provisioner.v1.Event.result:type_name -> codermesh.provisioner.v1.Result
+	34, // 42: codermesh.provisioner.v1.Event.state_piece:type_name -> codermesh.provisioner.v1.StatePiece
+	72, // 43: codermesh.provisioner.v1.LogLine.at:type_name -> google.protobuf.Timestamp
+	1,  // 44: codermesh.provisioner.v1.LogLine.level:type_name -> codermesh.provisioner.v1.LogLevel
+	2,  // 45: codermesh.provisioner.v1.LogLine.source:type_name -> codermesh.provisioner.v1.LogSource
+	36, // 46: codermesh.provisioner.v1.LogBatch.lines:type_name -> codermesh.provisioner.v1.LogLine
+	38, // 47: codermesh.provisioner.v1.LogBatch.changes:type_name -> codermesh.provisioner.v1.Change
+	4,  // 48: codermesh.provisioner.v1.Change.end:type_name -> codermesh.provisioner.v1.Change.End
+	33, // 49: codermesh.provisioner.v1.Checkpoint.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	59, // 50: codermesh.provisioner.v1.Resources.resources:type_name -> codermesh.provisioner.v1.Resource
+	50, // 51: codermesh.provisioner.v1.Result.template_import:type_name -> codermesh.provisioner.v1.ImportResult
+	47, // 52: codermesh.provisioner.v1.Result.template_dry_run:type_name -> codermesh.provisioner.v1.DryRunResult
+	42, // 53: codermesh.provisioner.v1.Result.workspace_build:type_name -> codermesh.provisioner.v1.BuildResult
+	59, // 54: codermesh.provisioner.v1.BuildResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	33, // 55: codermesh.provisioner.v1.BuildResult.state_in_pieces:type_name -> codermesh.provisioner.v1.StateRef
+	43, // 56: codermesh.provisioner.v1.BuildResult.claim_plan:type_name -> codermesh.provisioner.v1.ClaimPlan
+	59, // 57: codermesh.provisioner.v1.ClaimPlan.resources:type_name -> codermesh.provisioner.v1.Resource
+	44, // 58: codermesh.provisioner.v1.ClaimPlan.variables:type_name -> codermesh.provisioner.v1.OwnerVariable
+	45, // 59: codermesh.provisioner.v1.OwnerVariable.value:type_name -> codermesh.provisioner.v1.OwnerText
+	46, // 60: codermesh.provisioner.v1.OwnerText.parts:type_name -> codermesh.provisioner.v1.OwnerPart
+	3,  // 61: codermesh.provisioner.v1.OwnerPart.fact:type_name -> codermesh.provisioner.v1.OwnerFact
+	68, // 62: codermesh.provisioner.v1.OwnerPart.first_of:type_name -> codermesh.provisioner.v1.OwnerPart.FirstOf
+	45, // 63: codermesh.provisioner.v1.OwnerPart.lower:type_name -> codermesh.provisioner.v1.OwnerText
+	59, // 64: codermesh.provisioner.v1.DryRunResult.resources:type_name -> codermesh.provisioner.v1.Resource
+	48, // 65: codermesh.provisioner.v1.DryRunResult.plan:type_name -> codermesh.provisioner.v1.ChangePlan
+	49, // 66: codermesh.provisioner.v1.ChangePlan.changes:type_name -> codermesh.provisioner.v1.PlannedChange
+	5,  // 67: codermesh.provisioner.v1.PlannedChange.action:type_name -> codermesh.provisioner.v1.PlannedChange.Action
+	51, // 68: codermesh.provisioner.v1.ImportResult.variables:type_name -> codermesh.provisioner.v1.TemplateVariable
+	52, // 69: codermesh.provisioner.v1.ImportResult.parameters:type_name -> codermesh.provisioner.v1.Parameter
+	55, // 70: codermesh.provisioner.v1.ImportResult.presets:type_name -> codermesh.provisioner.v1.Preset
+	58, // 71: codermesh.provisioner.v1.ImportResult.external_auth:type_name -> codermesh.provisioner.v1.ExternalAuth
+	69, // 72: codermesh.provisioner.v1.ImportResult.workspace_tags:type_name -> codermesh.provisioner.v1.ImportResult.WorkspaceTagsEntry
+	59, // 73: codermesh.provisioner.v1.ImportResult.start_resources:type_name -> codermesh.provisioner.v1.Resource
+	59, // 74: codermesh.provisioner.v1.ImportResult.stop_resources:type_name -> codermesh.provisioner.v1.Resource
+	53, // 75: codermesh.provisioner.v1.Parameter.options:type_name -> codermesh.provisioner.v1.ParameterOption
+	54, // 76: codermesh.provisioner.v1.Parameter.validation:type_name -> codermesh.provisioner.v1.ParameterValidation
+	25, // 77: codermesh.provisioner.v1.Preset.parameters:type_name -> codermesh.provisioner.v1.ParameterValue
+	56, // 78: codermesh.provisioner.v1.Preset.prebuilds:type_name -> codermesh.provisioner.v1.Prebuilds
+	57, // 79: codermesh.provisioner.v1.Prebuilds.schedule:type_name -> codermesh.provisioner.v1.PrebuildSchedule
+	60, // 80: codermesh.provisioner.v1.Resource.metadata:type_name -> codermesh.provisioner.v1.ResourceMetadata
+	61, // 81: codermesh.provisioner.v1.Resource.agents:type_name -> codermesh.provisioner.v1.Agent
+	70, // 82: codermesh.provisioner.v1.Agent.env:type_name -> codermesh.provisioner.v1.Agent.EnvEntry
+	64, // 83: codermesh.provisioner.v1.Agent.apps:type_name -> codermesh.provisioner.v1.App
+	65, // 84: codermesh.provisioner.v1.Agent.scripts:type_name -> codermesh.provisioner.v1.Script
+	66, // 85: codermesh.provisioner.v1.Agent.metadata:type_name -> codermesh.provisioner.v1.AgentMetadata
+	63, // 86: codermesh.provisioner.v1.Agent.devcontainers:type_name -> codermesh.provisioner.v1.Devcontainer
+	62, // 87: codermesh.provisioner.v1.Agent.monitors:type_name -> codermesh.provisioner.v1.AgentMonitor
+	61, // 88: codermesh.provisioner.v1.Devcontainer.agent:type_name -> codermesh.provisioner.v1.Agent
+	45, // 89: codermesh.provisioner.v1.OwnerPart.FirstOf.texts:type_name -> codermesh.provisioner.v1.OwnerText
+	6,  // 90: codermesh.provisioner.v1.ProvisionerService.Session:input_type -> codermesh.provisioner.v1.DaemonMessage
+	19, // 91: codermesh.provisioner.v1.ProvisionerService.Source:input_type -> codermesh.provisioner.v1.SourceRequest
+	21, // 92: codermesh.provisioner.v1.ProvisionerService.State:input_type -> codermesh.provisioner.v1.StateRequest
+	7,  // 93: codermesh.provisioner.v1.ProvisionerService.Session:output_type -> codermesh.provisioner.v1.ServerMessage
+	20, // 94: codermesh.provisioner.v1.ProvisionerService.Source:output_type -> codermesh.provisioner.v1.SourceChunk
+	22, // 95: codermesh.provisioner.v1.ProvisionerService.State:output_type -> codermesh.provisioner.v1.StateChunk
+	93, // [93:96] is the sub-list for method output_type
+	90, // [90:93] is the sub-list for method input_type
+	90, // [90:90] is the sub-list for extension type_name
+	90, // [90:90] is the sub-list for extension extendee
+	0,  // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_provisionerd_provisionerpb_provisioner_proto_init() }
@@ -5757,32 +6068,32 @@ func file_provisionerd_provisionerpb_provisioner_proto_init() {
 		(*Offer_TemplateDryRun)(nil),
 		(*Offer_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[28].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[29].OneofWrappers = []any{
 		(*Event_Log)(nil),
 		(*Event_Checkpoint)(nil),
 		(*Event_Resources)(nil),
 		(*Event_Result)(nil),
 		(*Event_StatePiece)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[34].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[35].OneofWrappers = []any{
 		(*Result_TemplateImport)(nil),
 		(*Result_TemplateDryRun)(nil),
 		(*Result_WorkspaceBuild)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[39].OneofWrappers = []any{
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[40].OneofWrappers = []any{
 		(*OwnerPart_Text)(nil),
 		(*OwnerPart_Fact)(nil),
 		(*OwnerPart_FirstOf_)(nil),
 		(*OwnerPart_Lower)(nil),
 	}
-	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[45].OneofWrappers = []any{}
+	file_provisionerd_provisionerpb_provisioner_proto_msgTypes[48].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provisionerd_provisionerpb_provisioner_proto_rawDesc), len(file_provisionerd_provisionerpb_provisioner_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   62,
+			NumEnums:      6,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

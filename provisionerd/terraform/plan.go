@@ -109,7 +109,7 @@ func (r *runner) graph(ctx context.Context) (map[string][]string, error) {
 	return result.ParseGraph(out.Bytes())
 }
 
-// dryRun returns what a build with the given parameters would make.
+// dryRun returns what a build with the given parameters would make, or change of an existing workspace.
 func (r *runner) dryRun(ctx context.Context, work *provisionerpb.TemplateDryRun) *provisionerpb.Result {
 	found := &provisionerpb.DryRunResult{}
 	res := &provisionerpb.Result{}
@@ -133,6 +133,10 @@ func (r *runner) dryRunInto(
 		return err
 	}
 	r.log.Enter(result.StagePlan)
+	if work.GetExisting() != nil {
+		found.Plan, err = r.changes(ctx, t, work)
+		return err
+	}
 	plan, err := r.plan(ctx, planInput{t: t, variables: work.GetVariables(), facts: host.Facts{
 		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(), Token: t.Token, Key: t.Key,
 		OIDCToken: t.OIDCToken,
@@ -142,6 +146,30 @@ func (r *runner) dryRunInto(
 	}
 	found.Resources, err = result.DeriveResources(t, plan.Resources)
 	return err
+}
+
+// changes returns what a start of an existing workspace would change. It plans as a build does, with the same
+// confinement, and neither applies the plan nor keeps the state.
+func (r *runner) changes(
+	ctx context.Context, t *template.Source, work *provisionerpb.TemplateDryRun,
+) (*provisionerpb.ChangePlan, error) {
+	existing := work.GetExisting()
+	if err := r.fill(t, true, work.GetVariables(), existing.GetState(),
+		withIDToken(nil, work.GetMetadata())); err != nil {
+		return nil, err
+	}
+	env, err := r.slot.Serve(ctx, host.Facts{
+		Transition: "start", Metadata: work.GetMetadata(), Parameters: work.GetParameters(),
+		Previous: existing.GetPreviousParameters(), Build: true, Token: t.Token, Key: t.Key, OIDCToken: t.OIDCToken,
+	})
+	if err != nil {
+		return nil, err
+	}
+	shown, err := r.showPlan(ctx, t, env)
+	if err != nil {
+		return nil, err
+	}
+	return result.ChangePlan(shown, existing.GetState())
 }
 
 // makePlan plans the working folder, and returns the events that report planned changes; never nil without an error.

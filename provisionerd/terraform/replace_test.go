@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/codermesh/codermesh/v2/provisionerd/job"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
 
@@ -40,13 +41,14 @@ resource "terraform_data" "hook" {
 // starts runs builds of templates that share a workspace.
 type starts struct {
 	*testing.T
-	build func(source string, work *provisionerpb.WorkspaceBuild) (*trial, *provisionerpb.Result)
+	executor job.Executor
+	build    func(source string, work *provisionerpb.WorkspaceBuild) (*trial, *provisionerpb.Result)
 }
 
 func newStarts(t *testing.T) starts {
 	t.Helper()
 	e := newExecutor(t)
-	return starts{t, func(source string, work *provisionerpb.WorkspaceBuild) (*trial, *provisionerpb.Result) {
+	return starts{t, e, func(source string, work *provisionerpb.WorkspaceBuild) (*trial, *provisionerpb.Result) {
 		j := newTrial(t, files(source))
 		return j, j.build(e, work)
 	}}

@@ -79,7 +79,7 @@ type ProvisionerServiceClient interface {
 	// Source streams a template's source archive (tar) in chunks. Permission: the caller holds a lease on a job that names
 	// the file.
 	Source(context.Context, *connect.Request[provisionerpb.SourceRequest]) (*connect.ServerStreamForClient[provisionerpb.SourceChunk], error)
-	// State streams the state that a build begins with, when it was too large for the offer. Permission: the caller holds a lease
+	// State streams the state that a build or a plan begins with, when it was too large for the offer. Permission: the caller holds a lease
 	// on the job.
 	State(context.Context, *connect.Request[provisionerpb.StateRequest]) (*connect.ServerStreamForClient[provisionerpb.StateChunk], error)
 }
@@ -147,7 +147,7 @@ type ProvisionerServiceHandler interface {
 	// Source streams a template's source archive (tar) in chunks. Permission: the caller holds a lease on a job that names
 	// the file.
 	Source(context.Context, *connect.Request[provisionerpb.SourceRequest], *connect.ServerStream[provisionerpb.SourceChunk]) error
-	// State streams the state that a build begins with, when it was too large for the offer. Permission: the caller holds a lease
+	// State streams the state that a build or a plan begins with, when it was too large for the offer. Permission: the caller holds a lease
 	// on the job.
 	State(context.Context, *connect.Request[provisionerpb.StateRequest], *connect.ServerStream[provisionerpb.StateChunk]) error
 }
