@@ -123,6 +123,14 @@ func freshJob(w *cells, _ string) vars {
 	return vars{"job": w.job(w.east, sdk.JobTemplateImport, sdk.JobPending, w.file())}
 }
 
+func freshPlan(w *cells, _ string) vars {
+	v := freshWorkspace(w, "")
+	v["plan"] = w.job(w.east, sdk.JobTemplateDryRun, sdk.JobPending, w.file())
+	w.Exec(`INSERT INTO workspace_plans (job_id, workspace_id) VALUES ($1, $2)`, v["plan"], v["ws"])
+	w.Exec(`UPDATE provisioner_jobs SET input = jsonb_build_object('workspace_id', $2::text, 'template_version_id', $3::text) WHERE id = $1`, v["plan"], v["ws"], w.standing["version"])
+	return v
+}
+
 func freshSession(w *cells, _ string) vars {
 	id, _, _ := strings.Cut(w.Session(w.owner()).Reveal(), "-")
 	return vars{"key": id}
@@ -155,6 +163,7 @@ const (
 	theUser  = v2 + "users/{selfid}"
 	theWS    = v2 + "workspaces/{ws}"
 	theBuild = v2 + "workspacebuilds/{build}"
+	thePlan  = theWS + "/plan/{plan}"
 	theTpl   = v2 + "templates/{tpl}"
 	theVer   = v2 + "templateversions/{version}"
 	theGroup = v2 + "groups/{group}"
@@ -284,9 +293,11 @@ var cellRoutes = map[rbac.Power]cell{
 		probe{method: "POST", path: theWS + "/transfer", body: `{"owner": "{member}", "name": "{n}"}`, fresh: stoppedWorkspace}),
 
 	{Action: rbac.Create, Resource: rbac.WorkspaceBuild}: tries(probe{method: "POST", path: theWS + "/builds", body: `{"transition": "stop"}`, fresh: freshWorkspace},
-		probe{method: "POST", path: theWS + "/restart", body: `{}`, fresh: freshWorkspace}),
+		probe{method: "POST", path: theWS + "/restart", body: `{}`, fresh: freshWorkspace}, probe{method: "POST", path: theWS + "/plan", body: `{}`, fresh: freshWorkspace},
+		probe{method: "PATCH", path: thePlan + "/cancel", fresh: freshPlan}),
 	{Action: rbac.Read, Resource: rbac.WorkspaceBuild}: tries(probe{method: "GET", path: theBuild}, probe{method: "GET", path: theWS + "/builds", marker: "{build}"},
-		probe{method: "GET", path: theBuild + "/parameters"}, probe{method: "GET", path: theBuild + "/resources"}, probe{method: "GET", path: theBuild + "/logs"}, probe{method: "GET", path: theBuild + "/timings"}, probe{method: "GET", path: theWS + "/timings", of: rbac.Workspace}),
+		probe{method: "GET", path: theBuild + "/parameters"}, probe{method: "GET", path: theBuild + "/resources"}, probe{method: "GET", path: theBuild + "/logs"}, probe{method: "GET", path: theBuild + "/timings"}, probe{method: "GET", path: theWS + "/timings", of: rbac.Workspace},
+		probe{method: "GET", path: thePlan, fresh: freshPlan}, probe{method: "GET", path: thePlan + "/logs", fresh: freshPlan}),
 	{Action: rbac.Update, Resource: rbac.WorkspaceBuild}: tries(probe{method: "PATCH", path: theBuild + "/cancel", fresh: runningBuild}),
 	{Action: rbac.Read, Resource: rbac.WorkspaceState}:   tries(probe{method: "GET", path: theBuild + "/state", of: rbac.WorkspaceBuild}),
 	{Action: rbac.Update, Resource: rbac.WorkspaceState}: tries(probe{method: "PUT", path: theBuild + "/state", body: `{"state": "eyJ2ZXJzaW9uIjo0LCJzZXJpYWwiOjksImxpbmVhZ2UiOiJsIn0=", "force": true}`, fresh: freshWorkspace, of: rbac.WorkspaceBuild}),

@@ -153,6 +153,7 @@ func TestRepetitions(t *testing.T) {
 	}{
 		{"ann", "users/me/workspaces", "workspaces", sdk.CreateWorkspaceRequest{Name: "one", TemplateID: c.template.ID}},
 		{"ann", org + "/members/me/workspaces", "workspaces", sdk.CreateWorkspaceRequest{Name: "two", TemplateID: c.template.ID}},
+		{"ann", "workspaces/" + ws.ID.String() + "/plan", "provisioner_jobs", sdk.CreatePlanRequest{}},
 		{"ann", "workspaces/" + ws.ID.String() + "/builds", "workspace_builds", sdk.CreateBuildRequest{Transition: sdk.TransitionStop}},
 		{"ann", "workspaces/" + again.ID.String() + "/restart", "workspace_builds", sdk.CreateBuildRequest{}},
 		{"olga", "workspacebuilds/" + restored.LatestBuild.ID.String() + "/restore", "workspace_builds", sdk.RestoreStateRequest{}},

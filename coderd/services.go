@@ -203,6 +203,7 @@ func (s *Server) newWorkspaces(g *ground) (err error) {
 		QuietHours: g.quiet, CustomQuietHours: !opts.FixedQuietHours, Announcer: opts.Announcer, Now: opts.Now,
 		Notifications: g.recorder,
 	})
+	s.Templates.HandlePlans(s.Workspaces.Plans())
 	s.Retention = retention.New(retention.Options{DB: opts.DB, Logger: opts.Logger, Limits: opts.Retention})
 	if s.binaries, err = slim.New(filepath.Join(opts.CacheDir, "bin"), opts.AccessURL); err != nil {
 		return err

@@ -285,28 +285,40 @@ func (s *Service) Cancel(ctx context.Context, id uuid.UUID, entry audit.Entry) e
 		if err := audit.Record(ctx, q, entry); err != nil {
 			return err
 		}
-		switch job.Status {
-		case statusPending:
-			over = true
-			return s.end(ctx, q, job, &provisionerpb.Result{
-				Canceled: true, Error: "The job was canceled before it ran.",
-			})
-		case statusRunning, statusCanceling:
-			if over, err = s.cancelAbsent(ctx, q, job); over || err != nil {
-				return err
-			}
-			if err := q.CancelJob(ctx, id); err != nil {
-				return fmt.Errorf("cancel job: %w", err)
-			}
-			return q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelCancel, Payload: id.String()})
-		default:
-			return fault.New(fault.Conflict, "The job has already ended: %s", job.Status)
-		}
+		over, err = s.cancel(ctx, q, job)
+		return err
 	})
 	if err == nil && over {
 		s.count(ctx, id)
 	}
 	return err
+}
+
+// CancelLocked is Cancel for a job that the caller's transaction has locked, and that has not ended. The caller records
+// what it does instead.
+func (s *Service) CancelLocked(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) error {
+	_, err := s.cancel(ctx, q, job)
+	return err
+}
+
+// cancel cancels a locked job, and reports whether that has ended it.
+func (s *Service) cancel(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) (over bool, err error) {
+	switch job.Status {
+	case statusPending:
+		return true, s.end(ctx, q, job, &provisionerpb.Result{
+			Canceled: true, Error: "The job was canceled before it ran.",
+		})
+	case statusRunning, statusCanceling:
+		if over, err = s.cancelAbsent(ctx, q, job); over || err != nil {
+			return over, err
+		}
+		if err := q.CancelJob(ctx, job.ID); err != nil {
+			return false, fmt.Errorf("cancel job: %w", err)
+		}
+		return false, q.Notify(ctx, dbsqlc.NotifyParams{Channel: channelCancel, Payload: job.ID.String()})
+	default:
+		return false, fault.New(fault.Conflict, "The job has already ended: %s", job.Status)
+	}
 }
 
 // Statuses of a job.

@@ -2,7 +2,6 @@ package templates
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -63,7 +62,7 @@ func (s *Service) createDryRun(w http.ResponseWriter, r *http.Request) error {
 		job, err = s.opts.Jobs.Insert(ctx, q, jobs.NewJob{
 			Kind: string(sdk.JobTemplateDryRun), Org: v.OrganizationID, Initiator: actor.UserID, FileID: imports.FileID,
 			Tags: tags,
-			Input: dryRunInput{
+			Input: DryRunInput{
 				TemplateVersionID: v.ID, WorkspaceName: database.Text(req.WorkspaceName), Parameters: values,
 				Variables: req.UserVariableValues,
 			},
@@ -121,11 +120,11 @@ func (s *Service) dryRun(r *http.Request, action rbac.Action) (dbsqlc.Provisione
 	if err != nil {
 		return job, lookup.Fault(err, rbac.ProvisionerJob, "read dry run")
 	}
-	var in dryRunInput
-	if err := json.Unmarshal(job.Input, &in); err != nil {
-		return job, fmt.Errorf("decode dry run: %w", err)
+	in, err := decodeDryRun(job)
+	if err != nil {
+		return job, err
 	}
-	if in.TemplateVersionID != v.ID {
+	if in.TemplateVersionID != v.ID || in.WorkspaceID != nil {
 		return job, rbac.NotFound(rbac.ProvisionerJob)
 	}
 	return job, httpapi.ActorFrom(r.Context()).May(action,

@@ -16,6 +16,7 @@ import (
 	"github.com/codermesh/codermesh/v2/coderd/jobs"
 	"github.com/codermesh/codermesh/v2/coderd/policy"
 	"github.com/codermesh/codermesh/v2/coderd/templates/formdeps"
+	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/provisionerd/provisionerpb"
 )
@@ -339,23 +340,46 @@ func parameterJSON(p *provisionerpb.Parameter) sdk.TemplateVersionParameter {
 	return out
 }
 
-// dryRunInput is the input of a dry run.
-type dryRunInput struct {
+// DryRunInput is the input of a dry run.
+type DryRunInput struct {
 	TemplateVersionID uuid.UUID            `json:"template_version_id"`
-	WorkspaceName     string               `json:"workspace_name"`
+	WorkspaceID       *uuid.UUID           `json:"workspace_id,omitempty"` // whose update is planned; nil: from nothing
+	WorkspaceName     string               `json:"workspace_name,omitempty"`
 	Parameters        []sdk.ParameterValue `json:"parameters"`
 	Variables         []sdk.VariableValue  `json:"variables,omitempty"`
 }
 
-// dryRunHandler runs dry runs.
+func decodeDryRun(job dbsqlc.ProvisionerJob) (in DryRunInput, err error) {
+	if err := json.Unmarshal(job.Input, &in); err != nil {
+		return in, fmt.Errorf("decode dry run: %w", err)
+	}
+	return in, nil
+}
+
+// dryRunHandler runs dry runs. It passes those of an existing workspace on to the handler of plans.
 type dryRunHandler struct{ *Service }
+
+// State implements jobs.StateReader.
+func (h dryRunHandler) State(ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob) ([]byte, error) {
+	in, err := decodeDryRun(job)
+	if err != nil {
+		return nil, err
+	}
+	if in.WorkspaceID == nil {
+		return nil, fault.New(fault.NotFound, "The dry run has no state.")
+	}
+	return h.plans.State(ctx, q, job)
+}
 
 func (h dryRunHandler) Offer(
 	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, offer *provisionerpb.Offer,
 ) error {
-	var in dryRunInput
-	if err := json.Unmarshal(job.Input, &in); err != nil {
-		return fmt.Errorf("decode dry run: %w", err)
+	in, err := decodeDryRun(job)
+	if err != nil {
+		return err
+	}
+	if in.WorkspaceID != nil {
+		return h.plans.Offer(ctx, q, job, offer)
 	}
 	v, err := q.GetTemplateVersion(ctx, in.TemplateVersionID)
 	if err != nil {
@@ -411,11 +435,18 @@ func (dryRunHandler) Resources(
 func (h dryRunHandler) Finish(
 	ctx context.Context, q *dbsqlc.Queries, job dbsqlc.ProvisionerJob, result *provisionerpb.Result,
 ) error {
+	in, err := decodeDryRun(job)
+	if err != nil {
+		return err
+	}
+	if in.WorkspaceID != nil {
+		return h.plans.Finish(ctx, q, job, result)
+	}
 	found := result.GetTemplateDryRun()
 	if found == nil || result.GetError() != "" || result.GetCanceled() {
 		return nil
 	}
-	_, err := agents.Store(ctx, q, agents.Batch{
+	_, err = agents.Store(ctx, q, agents.Batch{
 		JobID: job.ID, Transition: sdk.TransitionStart, Resources: found.GetResources(), Final: true,
 	})
 	return err

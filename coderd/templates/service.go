@@ -38,6 +38,7 @@ type Options struct {
 type Service struct {
 	opts  Options
 	forms *memo.Cache[[sha256.Size]byte, Answer]
+	plans jobs.StateReader // set before the jobs start
 }
 
 // New returns the service and registers it as the jobs' handler of imports and dry runs.
@@ -47,6 +48,9 @@ func New(opts Options) *Service {
 	opts.Jobs.Handle(string(sdk.JobTemplateDryRun), dryRunHandler{s})
 	return s
 }
+
+// HandlePlans sets the handler of dry runs of existing workspaces. Call it before the jobs start.
+func (s *Service) HandlePlans(h jobs.StateReader) { s.plans = h }
 
 // Routes registers the templates' routes.
 func (s *Service) Routes(mux *httpapi.Mux) {

@@ -156,6 +156,11 @@ func (s *Service) plan(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspac
 // queue stores a planned build and queues its job.
 func (s *Service) queue(ctx context.Context, q *dbsqlc.Queries, w dbsqlc.Workspace, n next) (uuid.UUID, error) {
 	req, state := n.req, n.req.state
+	if w.LatestBuildID != nil { // a build does not wait for a plan of its workspace
+		if _, err := s.cancelPlans(ctx, q, w.ID); err != nil {
+			return uuid.Nil, err
+		}
+	}
 	if state != nil {
 		state = s.opts.States.Seal(w.ID, state)
 	}

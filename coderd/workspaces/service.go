@@ -139,6 +139,12 @@ func (s *Service) Routes(mux *httpapi.Mux) {
 		s.createBuild, audit.On(audit.Start, audit.Workspace), httpapi.Creates("workspacebuilds/{created}"))
 	mux.Handle("POST /api/v2/workspaces/{workspace}/restart", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.restart,
 		audit.On(audit.Start, audit.Workspace), httpapi.Creates("workspacebuilds/{created}"))
+	mux.Handle("POST /api/v2/workspaces/{workspace}/plan", rbac.Needs(rbac.Create, rbac.WorkspaceBuild), s.createPlan,
+		audit.On(audit.Create, audit.ProvisionerJob), httpapi.Creates("workspaces/{workspace}/plan/{created}"))
+	mux.Handle("GET /api/v2/workspaces/{workspace}/plan/{job}", readBuild, s.getPlan)
+	mux.Handle("GET /api/v2/workspaces/{workspace}/plan/{job}/logs", readBuild, s.planLogs)
+	mux.Handle("PATCH /api/v2/workspaces/{workspace}/plan/{job}/cancel", rbac.Needs(rbac.Create, rbac.WorkspaceBuild),
+		s.cancelPlan, audit.On(audit.Cancel, audit.ProvisionerJob))
 	mux.Handle("GET /api/v2/workspaces/{workspace}/builds", readBuild, s.listBuilds)
 	mux.Handle("GET /api/v2/workspaces/{workspace}/states", readBuild, s.listStates)
 	mux.Handle("POST /api/v2/workspacebuilds/{workspacebuild}/restore", rbac.Needs(rbac.Create, rbac.WorkspaceBuild),

@@ -100,6 +100,19 @@ const (
 	JobWorkspaceBuild JobType = "workspace_build"
 )
 
+// PlanAction is what a start would do with a resource.
+type PlanAction string
+
+const (
+	PlanCreate  PlanAction = "create"
+	PlanUpdate  PlanAction = "update"  // in place
+	PlanReplace PlanAction = "replace" // it is destroyed and created anew
+	PlanDelete  PlanAction = "delete"
+	PlanNoOp    PlanAction = "no-op"
+	PlanRead    PlanAction = "read"   // a data source, during the build
+	PlanForget  PlanAction = "forget" // it continues to exist, and no longer belongs to the workspace
+)
+
 // JobErrorCode is the reason why a job failed, for failures that a program can handle.
 type JobErrorCode string
 

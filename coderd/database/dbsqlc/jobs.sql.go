@@ -664,7 +664,8 @@ SELECT j.id, coalesce(v.name, '') AS template_version_name, v.id AS template_ver
 	w.id AS workspace_id, coalesce(w.name, '') AS workspace_name, b.id AS workspace_build_id
 FROM provisioner_jobs j
 LEFT JOIN workspace_builds b ON b.job_id = j.id
-LEFT JOIN workspaces w ON w.id = b.workspace_id
+LEFT JOIN workspace_plans p ON p.job_id = j.id
+LEFT JOIN workspaces w ON w.id = coalesce(b.workspace_id, p.workspace_id)
 LEFT JOIN template_versions i ON i.job_id = j.id
 LEFT JOIN template_versions v ON v.id = coalesce(b.template_version_id, i.id,
 	CASE WHEN j.kind = 'template_version_dry_run' THEN (j.input ->> 'template_version_id')::uuid END)

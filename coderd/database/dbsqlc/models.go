@@ -853,6 +853,12 @@ type WorkspaceFavorite struct {
 	WorkspaceID uuid.UUID
 }
 
+type WorkspacePlan struct {
+	JobID       uuid.UUID
+	WorkspaceID uuid.UUID
+	Changes     []byte
+}
+
 type WorkspacePolicy struct {
 	WorkspaceID uuid.UUID
 	LookAt      time.Time

@@ -200,6 +200,8 @@ export interface Routes {
   "GET workspaces/{workspace}/acl": { answer: t.WorkspaceACL };
   "GET workspaces/{workspace}/builds": { query: { after_id?: Value; limit?: Value; offset?: Value; since?: Value }; answer: t.WorkspaceBuild[] };
   "GET workspaces/{workspace}/external-agent/{workspaceagent}/credentials": { answer: t.ExternalAgentCredentials };
+  "GET workspaces/{workspace}/plan/{job}": { answer: t.WorkspacePlan };
+  "GET workspaces/{workspace}/plan/{job}/logs": { query: { after?: Value; follow?: Value }; answer: t.JobLog[] };
   "GET workspaces/{workspace}/port-share": { answer: t.PortShares };
   "GET workspaces/{workspace}/resolve-autostart": { answer: t.ResolveAutostartResponse };
   "GET workspaces/{workspace}/states": { answer: t.StoredState[] };
@@ -237,6 +239,7 @@ export interface Routes {
   "PATCH workspaceproxies/{workspaceproxy}": { body: t.PatchWorkspaceProxyRequest; answer: t.WorkspaceProxyResponse };
   "PATCH workspaces/{workspace}": { body: t.UpdateWorkspaceRequest; answer: void };
   "PATCH workspaces/{workspace}/acl": { body: t.UpdateWorkspaceACLRequest; answer: void };
+  "PATCH workspaces/{workspace}/plan/{job}/cancel": { answer: t.Response };
   "POST applications/reconnecting-pty-signed-token": { body: t.TerminalTokenRequest; answer: t.TerminalTokenResponse };
   "POST authcheck": { body: t.AuthorizationRequest; answer: t.AuthorizationResponse };
   "POST deployment/identity/rotate": { body: t.RotateIdentityKeysRequest; answer: t.IdentityKeys };
@@ -308,6 +311,7 @@ export interface Routes {
   "POST workspaceproxies/me/visits": { body: { addr?: string; device?: { addr?: string; device: string; ended?: string; in?: number; network?: string; out?: number } | null; in?: number; node: string; out?: number; question: { by_path?: boolean; place: { agent: string; owner: string; slug: string; workspace: string }; proof?: { kind?: string; token?: string } }; ssh?: { ended?: string; in?: number; key: string; key_id: string; name?: string; out?: number; port?: number } | null; status?: number; terminal?: { agent: string; ended?: string; in?: number; origin?: string; out?: number; token?: string } | null; user_agent?: string; visit?: string }; answer: { agent?: string; answer: { app?: { agent_id: string; health: t.AppHealth; name: string; place: { agent: string; owner: string; slug: string; workspace: string }; port: number; running: boolean; start?: string; tls?: boolean; unusable?: string } | null; signed_in?: boolean; token?: string }; blocked?: boolean; id?: string; visa?: string; visit?: string } };
   "POST workspaceproxies/me/wireguard-key": { body: object; answer: { key: string } };
   "POST workspaces/{workspace}/builds": { body: t.CreateBuildRequest; answer: t.WorkspaceBuild };
+  "POST workspaces/{workspace}/plan": { body: t.CreatePlanRequest; answer: t.WorkspacePlan };
   "POST workspaces/{workspace}/port-share": { body: t.UpsertPortShareRequest; answer: t.PortShare };
   "POST workspaces/{workspace}/restart": { body: t.CreateBuildRequest; answer: t.WorkspaceBuild };
   "POST workspaces/{workspace}/transfer": { body: t.TransferWorkspaceRequest; answer: t.Workspace };

@@ -884,6 +884,9 @@ export type JobStatus = "pending" | "running" | "succeeded" | "canceling" | "can
 
 export type JobType = "template_version_import" | "template_version_dry_run" | "workspace_build";
 
+// PlanAction is what a start would do with a resource.
+export type PlanAction = "create" | "update" | "replace" | "delete" | "no-op" | "read" | "forget";
+
 // JobErrorCode is the reason why a job failed, for failures that a program can handle.
 export type JobErrorCode = "REQUIRED_TEMPLATE_VARIABLES" | "REPLACES_RESOURCES";
 
@@ -1595,6 +1598,33 @@ export interface AgentVersion {
   version: string; // with which they connected last; "" for those that have not connected yet
   agents: number;
   connected: number; // of these, now
+}
+
+// CreatePlanRequest plans the update of a workspace (POST workspaces/{w}/plan): what a start with a template version and
+// values would change. Nothing is changed, and no state is stored.
+export interface CreatePlanRequest {
+  template_version_id?: string; // zero: the template's active one
+  rich_parameter_values?: ParameterValue[];
+}
+
+// WorkspacePlan is the plan of an update. Its job is a dry run: it is canceled when a build of the workspace or another
+// plan begins.
+export interface WorkspacePlan {
+  id: string; // of the job, too
+  workspace_id: string;
+  template_version_id: string;
+  job: ProvisionerJob;
+  changes: PlannedChange[]; // by address; empty until the job has succeeded
+}
+
+// PlannedChange is what an update would do with one resource.
+export interface PlannedChange {
+  address: string; // as Terraform writes it
+  type: string;
+  name: string;
+  action: PlanAction;
+  attributes: string[];
+  loses_data: boolean;
 }
 
 // TemplatePolicy holds the settings by which a template schedules and cleans up its workspaces, as requests change
