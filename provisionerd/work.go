@@ -243,6 +243,9 @@ func doing(offer *provisionerpb.Offer) string {
 	case *provisionerpb.Offer_TemplateImport:
 		return "importing the template"
 	case *provisionerpb.Offer_TemplateDryRun:
+		if j.TemplateDryRun.GetExisting() != nil {
+			return "planning the update"
+		}
 		return "running the template dry"
 	case *provisionerpb.Offer_WorkspaceBuild:
 		switch j.WorkspaceBuild.GetTransition() {
@@ -265,7 +268,11 @@ func forJournal(offer *provisionerpb.Offer) *provisionerpb.Offer {
 	case *provisionerpb.Offer_TemplateImport:
 		out.Job = &provisionerpb.Offer_TemplateImport{TemplateImport: &provisionerpb.TemplateImport{}}
 	case *provisionerpb.Offer_TemplateDryRun:
-		out.Job = &provisionerpb.Offer_TemplateDryRun{TemplateDryRun: &provisionerpb.TemplateDryRun{}}
+		work := &provisionerpb.TemplateDryRun{}
+		if j.TemplateDryRun.GetExisting() != nil {
+			work.Existing = &provisionerpb.Existing{}
+		}
+		out.Job = &provisionerpb.Offer_TemplateDryRun{TemplateDryRun: work}
 	case *provisionerpb.Offer_WorkspaceBuild:
 		out.Job = &provisionerpb.Offer_WorkspaceBuild{WorkspaceBuild: &provisionerpb.WorkspaceBuild{Transition: j.WorkspaceBuild.GetTransition()}}
 	}

@@ -40,7 +40,7 @@ var floors = []struct {
 	`},
 	{"provisionerd/terraform/result", 3, `
 		marks log error state diagnostic instances resources tags params removed agents plan support output changes
-		folder lost watch apps rehearsal presets
+		folder lost watch apps rehearsal presets changeplan
 	`},
 	{"agent", 0, `
 		options uplink blocking reports apphealth monitors state localconns stats socket pulse
