@@ -388,6 +388,44 @@ func TestImportsAndDryRuns(t *testing.T) {
 	check("the dry run", job, job.GetTemplateDryRun().GetMetadata())
 }
 
+// TestPlansNeedConsent checks that the plan of an update gets the owner's credentials only with their consent, which a
+// plan does not give, and that it leaves the session token alone that the workspace uses.
+func TestPlansNeedConsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.victim("ann")
+	ws := w.foist("ann", "foisted")
+	secrets := []string{"oidc-of-ann", "login-of-ann", w.privateKey("ann")}
+	takes := func(as string, want bool) {
+		t.Helper()
+		if _, err := w.As(as).CreatePlan(t.Context(), ws.ID, sdk.CreatePlanRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		job := w.Daemon().Next()
+		offer := text(job.Offer)
+		for _, s := range secrets {
+			if strings.Contains(offer, s) != want {
+				t.Errorf("the plan of %s gets %q: %t, want %t", as, s, !want, want)
+			}
+		}
+		if token := job.GetTemplateDryRun().GetMetadata().GetOwnerSessionToken(); token != "" {
+			t.Errorf("the plan of %s gets a session token", as)
+		}
+		job.Finish(&provisionerpb.Result{Of: &provisionerpb.Result_TemplateDryRun{TemplateDryRun: &provisionerpb.DryRunResult{Plan: &provisionerpb.ChangePlan{}}}})
+	}
+	takes("olga", false)
+	takes("ann", false)
+	w.build(w.As("ann"), ws, sdk.CreateBuildRequest{Transition: sdk.TransitionStart})
+	start := w.Daemon().Next()
+	token := start.GetWorkspaceBuild().GetMetadata().GetOwnerSessionToken()
+	start.Finish(coderdtest.Built("s", coderdtest.Resource(uuid.New())))
+	takes("ann", true)
+	takes("olga", true) // as her start would
+	if _, err := w.With(secret.Token(token)).User(t.Context(), sdk.Me); token == "" || err != nil {
+		t.Errorf("the workspace's session token after a plan: %v", err)
+	}
+}
+
 // TestRevocation checks that a revoked consent takes effect at once, and that the user can give it again.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
