@@ -10,6 +10,7 @@ import (
 
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/flags"
 	"github.com/codermesh/codermesh/v2/cmd/coder/cli/global"
+	"github.com/codermesh/codermesh/v2/cmd/coder/cli/output"
 	"github.com/codermesh/codermesh/v2/internal/fault"
 	"github.com/codermesh/codermesh/v2/internal/sdk"
 	"github.com/codermesh/codermesh/v2/internal/tty"
@@ -17,16 +18,28 @@ import (
 
 func updateCmd(g *global.Flags) *cobra.Command {
 	var opts buildOptions
+	var plan bool
+	var format string
 	cmd := &cobra.Command{
 		Use:   "update WORKSPACE",
 		Short: "Build a workspace with its template's active version",
 		Long: `Build a workspace with its template's active version. The command prints the version and its message. A running workspace is stopped and
-started again. Parameters keep their values; on a terminal the command asks for new ones. An invalid value is refused before the workspace stops. ` + interruptHelp + "\n\n" + replaceHelp,
+started again. Parameters keep their values; on a terminal the command asks for new ones. An invalid value is refused before the workspace stops. ` + interruptHelp + "\n\n" + planHelp + "\n\n" + replaceHelp,
 		Example: `  coder update dev
-  coder update dev --parameter region=eu`,
+  coder update dev --parameter region=eu
+  coder update dev --plan`,
 		Args: flags.Argument("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "table" && format != "json" {
+				return output.BadFormat(format, "table or json")
+			}
+			if cmd.Flags().Changed("output") && !plan {
+				return fault.New(fault.Invalid, "--output requires --plan")
+			}
 			return onWorkspace(g, cmd, args[0], func(_ context.Context, client *sdk.Client, ws sdk.Workspace) error {
+				if plan {
+					return planUpdate(g, cmd, client, ws, &opts, format)
+				}
 				if !ws.Outdated && !opts.always && opts.params.Empty() {
 					fmt.Fprintf(g.Streams().Err, "The workspace %s is up to date.\n", ws.FullName())
 					return nil
@@ -43,8 +56,14 @@ started again. Parameters keep their values; on a terminal the command asks for 
 	opts.params.Add(cmd)
 	opts.flags(cmd)
 	opts.startFlags(cmd)
+	cmd.Flags().BoolVar(&plan, "plan", false, "print which resources the update would change, and change nothing")
+	cmd.Flags().StringVarP(&format, "output", "o", "table", "table or json, with --plan")
+	cmd.MarkFlagsMutuallyExclusive("plan", "no-wait")
 	return cmd
 }
+
+const planHelp = `With --plan, a provisioner plans the update with the workspace's Terraform state, and the command lists which resources it would create,
+update in place, replace, delete or forget, with the attributes that change or force the replacement. Nothing is changed.`
 
 // announceUpdate prints the version that an update leads to, with its message. It prints nothing if the user may not see
 // the template's versions.
