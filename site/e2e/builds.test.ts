@@ -42,7 +42,9 @@ it("updates a workspace to its template's active version", async () => {
   await page.keyboard.press("Escape");
 
   const team = 'data "coder_parameter" "team" {\n  name    = "team"\n  mutable = true\n}\n';
-  writeFileSync(join(dir, "main.tf"), `${readFileSync(join(dir, "main.tf"), "utf8")}\n# another version\n${team}`);
+  const added = 'resource "terraform_data" "added" {}\n';
+  const before = readFileSync(join(dir, "main.tf"), "utf8");
+  writeFileSync(join(dir, "main.tf"), `${before}\n# another version\n${team}${added}`);
   await run(place, ["templates", "push", "moving", "-d", dir, "-y", "--name", "second", "-m", "Teams have names"]);
   await page.getByText("Update available").waitFor();
   await page.getByText(/^Version second/).waitFor();
@@ -57,8 +59,8 @@ it("updates a workspace to its template's active version", async () => {
   await dialog.getByText(/^From version first to second\./).waitFor();
   await dialog.getByText("Teams have names").waitFor();
   await dialog.getByRole("textbox", { name: "team" }).fill("red");
-  await dialog.getByText(/^From a dry run with the workspace's parameters/).waitFor({ timeout: 60_000 });
-  await dialog.getByRole("cell", { name: "made again" }).waitFor();
+  await dialog.getByText(/^From a plan with the workspace/).waitFor({ timeout: 60_000 });
+  await dialog.getByRole("list", { name: "Created" }).getByText("terraform_data.added").waitFor();
   await dialog.getByRole("button", { name: "Show the changes of 1 file" }).click();
   await dialog.getByText("# another version").waitFor();
   await axe(page, "an update's dialog", ["dialog"]);

@@ -1,10 +1,13 @@
-// What a template version would make for a workspace: a dry run of the version with the workspace's values.
+// What an update would change: a plan of the template's version with the workspace's state and the values of the form.
 import { queryOptions } from "@tanstack/react-query";
 import { get, post, send } from "./client";
-import type { ParameterValue, ProvisionerJob, Workspace, WorkspaceResource } from "./types";
+import type { ParameterValue, PlannedChange, ProvisionerJob, Workspace } from "./types";
 
-// How often the dry run is read, in ms: no event announces how it goes on.
+// How often the plan is read, in ms: no event announces how it goes on.
 const every = 500;
+
+// lastLines is how many lines of its log a plan that failed shows.
+const lastLines = 20;
 
 const pause = (signal: AbortSignal) =>
   new Promise<void>((resolve, reject) => {
@@ -15,8 +18,18 @@ const pause = (signal: AbortSignal) =>
     });
   });
 
-// plan is the resources that a version makes with the values. It is made once and never repeated on its own. It is
-// canceled when no page shows it any more. onJob is told what becomes of it meanwhile.
+// PlanFailed says why there is no plan, with the end of its log.
+export class PlanFailed extends Error {
+  readonly log: string[];
+
+  constructor(message: string, log: string[]) {
+    super(message);
+    this.log = log;
+  }
+}
+
+// plan is what the update to a version would change, with the values. It is made once and never repeated on its own. It
+// is canceled when no page shows it any more. onJob is told what becomes of it meanwhile.
 export const plan = (w: Workspace, version: string, values: ParameterValue[], onJob: (job: ProvisionerJob) => void) =>
   queryOptions({
     queryKey: ["plan", w.id, version, values],
@@ -33,22 +46,26 @@ async function planned(
   values: ParameterValue[],
   onJob: (job: ProvisionerJob) => void,
   signal: AbortSignal,
-): Promise<WorkspaceResource[]> {
-  let job = await post("templateversions/{templateversion}/dry-run", {
-    templateversion: version,
-    body: { workspace_name: w.name, rich_parameter_values: values },
+): Promise<PlannedChange[]> {
+  let made = await post("workspaces/{workspace}/plan", {
+    workspace: w.id,
+    body: { template_version_id: version, rich_parameter_values: values },
   });
-  const at = { templateversion: version, job: job.id };
+  const at = { workspace: w.id, job: made.id };
   try {
-    while (!job.completed_at) {
-      onJob(job);
+    while (!made.job.completed_at) {
+      onJob(made.job);
       await pause(signal);
-      job = await get("templateversions/{templateversion}/dry-run/{job}", { ...at, signal });
+      made = await get("workspaces/{workspace}/plan/{job}", { ...at, signal });
     }
   } catch (err) {
-    if (signal.aborted) await send("PATCH templateversions/{templateversion}/dry-run/{job}/cancel", at);
+    if (signal.aborted) await send("PATCH workspaces/{workspace}/plan/{job}/cancel", at);
     throw err;
   }
-  if (job.status !== "succeeded") throw new Error(job.error || "The plan was canceled.");
-  return get("templateversions/{templateversion}/dry-run/{job}/resources", { ...at, signal });
+  if (made.job.status === "succeeded") return made.changes;
+  const log = await get("workspaces/{workspace}/plan/{job}/logs", { ...at, signal });
+  throw new PlanFailed(
+    made.job.status === "canceled" ? "The plan was canceled." : (made.job.error ?? ""),
+    log.slice(-lastLines).map((line) => line.output),
+  );
 }

@@ -65,6 +65,18 @@ const parameter = (name: string, more: object = {}) => ({
 });
 
 const running = { id: "job", status: "running", completed_at: null, waiting_reason: "" };
+const planOf = (status: string, changes: object[] = [], more: object = {}) => ({
+  id: "job",
+  job: { ...running, status, completed_at: status === "running" ? null : "2026-11-05T00:00:00Z", ...more },
+  changes,
+});
+const change = (action: string, address: string, more: object = {}) => ({
+  action,
+  address,
+  attributes: [],
+  loses_data: false,
+  ...more,
+});
 let answers: Record<string, unknown>;
 let sent: { route: string; body: unknown }[];
 
@@ -79,10 +91,18 @@ beforeEach(() => {
     "GET templateversions/first/resources": [resource("home"), resource("cache"), resource("home", "stop")],
     "GET templateversions/third/resources": [resource("usual")],
     "POST templateversions/third/dynamic-parameters/evaluate": { parameters: [parameter("region")], diagnostics: [] },
-    "POST templateversions/third/dry-run": running,
-    "GET templateversions/third/dry-run/job": { ...running, status: "succeeded", completed_at: "2026-11-05T00:00:00Z" },
-    "GET templateversions/third/dry-run/job/resources": [resource("home"), resource("cache"), resource("new")],
-    "PATCH templateversions/third/dry-run/job/cancel": {},
+    "POST workspaces/dev/plan": planOf("running"),
+    "GET workspaces/dev/plan/job": planOf("succeeded", [
+      change("no-op", "docker_volume.cache"),
+      change("replace", "docker_volume.home", { attributes: ["name", "driver"], loses_data: true }),
+      change("delete", "docker_volume.old", { loses_data: true }),
+      change("delete", "docker_network.old"),
+      change("update", "coder_agent.main", { attributes: ["env"] }),
+      change("create", 'docker_volume.new["a"]'),
+      change("read", "data.http.ip"),
+    ]),
+    "GET workspaces/dev/plan/job/logs": [{ output: "Planning" }, { output: "No disk is left." }],
+    "PATCH workspaces/dev/plan/job/cancel": {},
     "GET files/same": new ArrayBuffer(0),
   };
   vi.stubGlobal("fetch", async (path: string, { method, body }: RequestInit) => {
@@ -115,18 +135,9 @@ async function show(w = workspace(), me = "ada") {
   return within(await screen.findByRole("dialog", { name: "Update dev?" }));
 }
 
-const rows = (dialog: Awaited<ReturnType<typeof show>>) =>
-  dialog
-    .getAllByRole("row")
-    .slice(1)
-    .map((row) =>
-      within(row)
-        .getAllByRole("cell")
-        .map((c) => c.textContent!.replace(/^D (?=\w)/, "")),
-    )
-    .map(([name, , fate]) => `${name!.trim()}: ${fate}`);
+const planned = () => sent.filter(({ route }) => route.endsWith("/plan")).map(({ body }) => body);
 
-it("names the versions between with their messages, and what happens to the resources", async () => {
+it("names the versions between with their messages, and what the plan says", async () => {
   const dialog = await show();
   expect(dialog.getByText(/^From version/).textContent).toBe(
     "From version first to third. The update stops the workspace and starts it again: running programs end.",
@@ -137,13 +148,28 @@ it("names the versions between with their messages, and what happens to the reso
     ["third", "bigger disks"],
     ["second", "No message"],
   ]);
-  await dialog.findByText(/^From a dry run/);
-  expect(rows(dialog).map((r) => r.replace(/^.*?(home|cache|new|old)/, "$1"))).toEqual([
-    "home: kept",
-    "cache: made again",
-    "new: created",
-    "old: deleted",
+  await dialog.findByText(/^From a plan with/);
+  const lists = dialog.getAllByRole("list").filter((l) => l.getAttribute("aria-label") !== "Versions");
+  expect(
+    lists.map((l) => [
+      l.getAttribute("aria-label"),
+      ...within(l)
+        .getAllByRole("listitem")
+        .map((item) => item.textContent),
+    ]),
+  ).toEqual([
+    ["Destroyed and created anew", "docker_volume.home because of name, driver"],
+    ["Deleted", "docker_volume.old", "docker_network.old"],
+    ["Changed in place", "coder_agent.main changes env"],
+    ["Created", 'docker_volume.new["a"]'],
   ]);
+  dialog.getByText("1 resource unchanged.");
+  expect(dialog.getByText("Data would be lost").parentElement!.textContent).toBe(
+    "Data would be lost" +
+      "1 resource will be destroyed and created anew: docker_volume.home — its data is lost.\n" +
+      "1 resource will be deleted: docker_volume.old — its data is lost.",
+  );
+  expect(planned()).toEqual([{ template_version_id: "third", rich_parameter_values: [] }]);
   dialog.getByText("The files are the same.");
   fireEvent.click(dialog.getByRole("button", { name: "Update" }));
   await waitFor(() => expect(confirmed).toHaveBeenCalledWith([]));
@@ -165,18 +191,16 @@ it("asks for what is new or no longer allowed, and plans once that is known", as
   fireEvent.click(dialog.getByRole("button", { name: "Update" }));
   await dialog.findByText("Enter a value.");
   expect(confirmed).not.toHaveBeenCalled();
-  const planned = () => sent.filter(({ route }) => route.endsWith("/dry-run")).map(({ body }) => body);
   expect(planned()).toEqual([]);
   fireEvent.change(dialog.getByLabelText("region"), { target: { value: "us" } });
   fireEvent.change(team, { target: { value: "red" } });
-  await dialog.findByText(/^From a dry run/);
+  await dialog.findByText(/^From a plan with/);
   expect(planned()).toEqual([
     {
-      workspace_name: "dev",
+      template_version_id: "third",
       rich_parameter_values: [
         { name: "region", value: "us" },
         { name: "team", value: "red" },
-        { name: "old", value: "stays" },
       ],
     },
   ]);
@@ -190,29 +214,30 @@ it("asks for what is new or no longer allowed, and plans once that is known", as
 });
 
 it("cancels the plan when it is closed", async () => {
-  answers["GET templateversions/third/dry-run/job"] = { ...running, waiting_reason: "no provisioner is free" };
+  answers["GET workspaces/dev/plan/job"] = planOf("running", [], { waiting_reason: "no provisioner is free" });
   const dialog = await show();
   await dialog.findByText("No provisioner is free.");
   cleanup();
-  await waitFor(() => expect(sent.at(-1)?.route).toBe("PATCH templateversions/third/dry-run/job/cancel"));
+  await waitFor(() => expect(sent.at(-1)?.route).toBe("PATCH workspaces/dev/plan/job/cancel"));
 });
 
-it("says why there is no plan, and shows what the import found", async () => {
-  answers["GET templateversions/third/dry-run/job"] = {
-    ...running,
-    status: "failed",
-    completed_at: "x",
-    error: "No disk.",
-  };
+it("says why there is no plan, with its log, and shows what the import found", async () => {
+  answers["GET workspaces/dev/plan/job"] = planOf("failed", [], { error: "No disk." });
   const dialog = await show();
   await dialog.findByText("No disk.");
-  dialog.getByText(/^As the import of third found them/);
+  dialog.getByText(/No disk is left\./);
+  await dialog.findByText(/^As the import of third found them/);
+  dialog.getByText("You can update to third without a plan.");
+  answers["GET workspaces/dev/plan/job"] = planOf("succeeded", [change("no-op", "docker_volume.home")]);
+  fireEvent.click(dialog.getByRole("button", { name: "Plan again" }));
+  await dialog.findByText("The update changes no resource.");
 });
 
-it("plans nothing for another user's workspace", async () => {
+it("says why the server refuses a plan", async () => {
+  answers["POST workspaces/dev/plan"] = undefined;
   const dialog = await show(workspace(), "bob");
+  await dialog.findByText("POST workspaces/dev/plan is not for you.");
   await dialog.findByText(/^As the import of third found them/);
-  expect(sent.map(({ route }) => route)).toEqual(["POST templateversions/third/dynamic-parameters/evaluate"]);
 });
 
 it("still updates if the template is hidden", async () => {

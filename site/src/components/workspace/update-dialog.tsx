@@ -3,11 +3,13 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo, useState } from "react";
 import { lists, rowsPerPage } from "~/api/lists";
-import { plan } from "~/api/plans";
+import { plan, PlanFailed } from "~/api/plans";
 import { queries } from "~/api/queries";
 import type {
   BuildParameter,
   ParameterValue,
+  PlanAction,
+  PlannedChange,
   PreviewParameter,
   ProvisionerJob,
   TemplateVersion,
@@ -25,7 +27,6 @@ import { Loading } from "~/components/ui/loading";
 import { Note } from "~/components/ui/note";
 import { mono, Table } from "~/components/ui/table";
 import type { Tone } from "~/components/ui/tone";
-import { useMe } from "~/components/ui/user";
 import { changes } from "~/lib/diff";
 import { type Fate, fates } from "~/lib/fates";
 import { plural, sentence } from "~/lib/format";
@@ -113,7 +114,7 @@ function Informed({ workspace: w, from, to, current, former, onConfirm, onClose 
           <ParameterForm form={form} existing only={asked} />
         </Section>
       )}
-      <Resources workspace={w} from={from} to={to} form={form} />
+      <Resources workspace={w} from={from} to={to} form={form} asked={asked} />
       <ChangedFiles from={from} to={to} />
     </FormDialog>
   );
@@ -181,14 +182,12 @@ interface ResourcesProps {
   from: TemplateVersion;
   to: TemplateVersion;
   form: ParametersForm;
+  asked: ReadonlySet<string>; // the parameters of which the update sends the values
 }
 
-// usePlan plans the update with the form's values, once they are complete. Others than the owner cannot: their plan
-// would be of a workspace of theirs.
-function usePlan({ workspace: w, to, form }: ResourcesProps) {
-  const own = w.owner_id === useMe().id;
-  const now = own && isComplete(form) ? form.parameters!.filter((p) => !p.ephemeral) : undefined;
-  const values = now?.map((p) => ({ name: p.name, value: form.value(p) }));
+// usePlan plans the update with the values that it would send, once they are complete.
+function usePlan({ workspace: w, to, form, asked }: ResourcesProps) {
+  const values = isComplete(form) ? form.values().filter((v) => asked.has(v.name)) : undefined;
   const [planned, setPlanned] = useState<ParameterValue[]>();
   const [job, setJob] = useState<ProvisionerJob>();
   if (!planned && values) setPlanned(values);
@@ -200,59 +199,130 @@ function usePlan({ workspace: w, to, form }: ResourcesProps) {
 const isComplete = (form: ParametersForm) =>
   form.parameters !== undefined &&
   !form.pending &&
-  form.kept.size === 0 &&
   !form.diagnostics.some((d) => d.severity === "error") &&
-  form.parameters.every((p) => p.ephemeral || validate(p, form.value(p), form.before[p.name]) === "");
+  form.parameters.every(
+    (p) => p.ephemeral || form.kept.has(p.name) || validate(p, form.value(p), form.before[p.name]) === "",
+  );
+
+// groups are the actions of a plan in the order in which they are listed, with what the update does.
+const groups: [PlanAction, string, Tone][] = [
+  ["replace", "Destroyed and created anew", "warn"],
+  ["delete", "Deleted", "bad"],
+  ["update", "Changed in place", "plain"],
+  ["create", "Created", "ok"],
+  ["forget", "No longer managed; they continue to exist", "plain"],
+];
+
+const reasons: Partial<Record<PlanAction, string>> = { replace: "because of", update: "changes" };
+
+function Lost({ changes }: { changes: PlannedChange[] }) {
+  const lost = changes.filter((c) => c.loses_data);
+  if (lost.length === 0) return null;
+  const of = (action: PlanAction) => lost.filter((c) => c.action === action).map((c) => c.address);
+  const parts = [
+    [of("replace"), "destroyed and created anew"],
+    [of("delete"), "deleted"],
+  ] as const;
+  return (
+    <Note tone="warn" title="Data would be lost">
+      {parts
+        .filter(([names]) => names.length > 0)
+        .map(
+          ([names, fate]) =>
+            `${plural(names.length, "resource")} will be ${fate}: ${names.join(", ")} — ` +
+            `${names.length === 1 ? "its" : "their"} data is lost.`,
+        )
+        .join("\n")}
+    </Note>
+  );
+}
+
+function Planned({ changes }: { changes: PlannedChange[] }) {
+  const same = changes.filter((c) => c.action === "no-op").length;
+  const shown = groups
+    .map(([action, title, tone]) => ({ action, title, tone, of: changes.filter((c) => c.action === action) }))
+    .filter(({ of }) => of.length > 0);
+  return (
+    <>
+      <Lost changes={changes} />
+      {shown.map(({ action, title, tone, of }) => (
+        <div key={action} className="flex min-w-0 flex-col gap-1">
+          <h4 className="flex items-center gap-2">
+            <Badge tone={tone}>{action}</Badge> {title}
+          </h4>
+          <ul aria-label={title} className="divide-y divide-line rounded-md border border-line">
+            {of.map((c) => (
+              <li key={c.address} className="px-3 py-1.5">
+                <span className="font-mono text-[13px] break-all">{c.address}</span>
+                {c.attributes.length > 0 && reasons[action] && (
+                  <span className="text-[13px] break-words text-muted">
+                    {" "}
+                    {reasons[action]} {c.attributes.join(", ")}
+                  </span>
+                )}
+              </li>
+            ))}
+          </ul>
+        </div>
+      ))}
+      {shown.length === 0 && <p className="text-muted">The update changes no resource.</p>}
+      {same > 0 && <p className="text-muted">{plural(same, "resource")} unchanged.</p>}
+    </>
+  );
+}
+
+// Failed says why there is no plan, with the end of its log.
+function Failed({ error, onAgain }: { error: Error; onAgain: () => void }) {
+  const log = error instanceof PlanFailed ? error.log : [];
+  return (
+    <>
+      <Note tone="warn" title="The update cannot be planned">
+        {messageOf(error)}
+      </Note>
+      {log.length > 0 && (
+        <details>
+          <summary className="cursor-pointer text-muted">End of the plan&rsquo;s log</summary>
+          <pre
+            tabIndex={0}
+            className="max-h-60 overflow-auto border border-line p-2 font-mono text-[13px] whitespace-pre-wrap"
+          >
+            {log.join("\n")}
+          </pre>
+        </details>
+      )}
+      <div>
+        <Button small onClick={onAgain}>
+          Plan again
+        </Button>
+      </div>
+    </>
+  );
+}
 
 function Resources(props: ResourcesProps) {
-  const { workspace: w, from, to } = props;
+  const { to } = props;
   const { made, job, again, pending } = usePlan(props);
-  const former = useQuery({ ...queries.versionResources(from.id), retry: false });
-  const usual = useQuery({ ...queries.versionResources(to.id), retry: false });
-  const planning = pending && made.isPending;
-  const makes = made.data ?? usual.data?.filter((r) => r.workspace_transition === "start");
-  const lasting = former.data?.filter((r) => r.workspace_transition === "stop");
-  const rows = makes && lasting && fates(w.latest_build.resources, makes, isStopped(w) ? undefined : lasting);
+  const planning = pending && made.isFetching;
   return (
-    <Section title="Resources">
-      {made.error && (
-        <Note tone="warn" title="The update cannot be planned">
-          {messageOf(made.error)}
-        </Note>
-      )}
-      <ErrorNote error={former.error ?? usual.error} title="Cannot show the resources" />
+    <Section title="What changes">
       {planning ? (
         <Loading what="the plan" />
-      ) : rows ? (
+      ) : made.data ? (
         <>
-          <Table
-            label="Resources after the update"
-            rows={rows}
-            id={(r) => `${r.type}.${r.name} ${r.fate}`}
-            columns={[
-              {
-                name: "Resource",
-                cell: (r) => (
-                  <span className="flex items-center gap-2">
-                    <Icon src={r.icon} name={r.type} /> {r.name}
-                    {r.count > 1 && <span className="text-muted">× {r.count}</span>}
-                  </span>
-                ),
-              },
-              { name: "Type", cell: (r) => r.type, className: mono },
-              { name: "The update", cell: (r) => <Badge tone={tones[r.fate]}>{words[r.fate]}</Badge> },
-            ]}
-          />
+          <Planned changes={made.data} />
           <p className="text-[13px] text-muted">
-            {made.data
-              ? "From a dry run with the workspace's parameters, compared by name with what it has."
-              : `As the import of ${to.name} found them with the parameters' defaults, compared by name.`}{" "}
-            The build decides what changes in a resource that is kept. Before it replaces or deletes what outlives a
-            stop, it asks.
+            From a plan with the workspace&rsquo;s state and parameters; nothing was changed.{" "}
+            {!isStopped(props.workspace) &&
+              "The update stops the workspace first: what it has only while it runs is made again in any case. "}
+            Before the build replaces or deletes what outlives a stop, it asks.
           </p>
         </>
       ) : (
-        !former.error && !usual.error && <Loading what="resources" />
+        <>
+          {made.error && <Failed error={made.error} onAgain={() => void made.refetch()} />}
+          {!made.error && <p className="text-muted">Enter the parameters to see what the update changes.</p>}
+          <Expected {...props} />
+        </>
       )}
       {planning && job?.waiting_reason && <p className="text-muted">{sentence(job.waiting_reason)}</p>}
       {again && (
@@ -262,7 +332,45 @@ function Resources(props: ResourcesProps) {
           </Button>
         </div>
       )}
+      {made.error && <p className="text-[13px] text-muted">You can update to {to.name} without a plan.</p>}
     </Section>
+  );
+}
+
+// Expected lists what the import of the version found, while there is no plan.
+function Expected({ workspace: w, from, to }: ResourcesProps) {
+  const former = useQuery({ ...queries.versionResources(from.id), retry: false });
+  const usual = useQuery({ ...queries.versionResources(to.id), retry: false });
+  const makes = usual.data?.filter((r) => r.workspace_transition === "start");
+  const lasting = former.data?.filter((r) => r.workspace_transition === "stop");
+  const rows = makes && lasting && fates(w.latest_build.resources, makes, isStopped(w) ? undefined : lasting);
+  const error = former.error ?? usual.error;
+  if (error) return <ErrorNote error={error} title="Cannot show the resources" />;
+  if (!rows) return <Loading what="resources" />;
+  return (
+    <>
+      <Table
+        label="Resources after the update"
+        rows={rows}
+        id={(r) => `${r.type}.${r.name} ${r.fate}`}
+        columns={[
+          {
+            name: "Resource",
+            cell: (r) => (
+              <span className="flex items-center gap-2">
+                <Icon src={r.icon} name={r.type} /> {r.name}
+                {r.count > 1 && <span className="text-muted">× {r.count}</span>}
+              </span>
+            ),
+          },
+          { name: "Type", cell: (r) => r.type, className: mono },
+          { name: "The update", cell: (r) => <Badge tone={tones[r.fate]}>{words[r.fate]}</Badge> },
+        ]}
+      />
+      <p className="text-[13px] text-muted">
+        As the import of {to.name} found them with the parameters&rsquo; defaults, compared by name.
+      </p>
+    </>
   );
 }
 
