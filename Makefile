@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair soak clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e go-windows in-wine test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair soak clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -236,10 +236,10 @@ endef
 
 # Two parts run at a time. e2e and the browser suite, which take longest, come first: they wait for processes half of their time. With three at a time
 # the processors are never idle, and tests wait for each other.
-PARTS := go-e2e test-browser go-race go-plain test-installs
+PARTS := go-e2e test-browser go-race go-plain go-windows test-installs
 
 test: build ## run all tests; as root also those that need namespaces, containers and other users
-	@scripts/test-prerequisites
+	@scripts/test-prerequisites windows
 	rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	echo "Each part prints its output when it ends: $(PARTS)."
 	failed=
@@ -347,13 +347,22 @@ test-under-load: ## run all tests beside programs that use twice the processors
 # What runs in workspaces on Windows. Wine shows most of it: docs/agent.md has what it cannot show.
 WINDOWS_TESTS := ./agent/autostart ./agent/ports ./agent/proc ./agent/script ./agent/sshd ./agent/terminal ./agent/usage
 
-test-windows: build ## run the agent's tests for Windows in Wine, and an agent for a server here (needs wine64 and gcc-mingw-w64-x86-64 of Debian)
-	@scripts/test-prerequisites
-	scripts/wine/run
-	GOOS=windows $(TEST) -timeout 20m -exec '$(CURDIR)/scripts/wine/run' $(WINDOWS_TESTS)
-	mkdir -p build/windows
+test-windows: build go-windows ## run the agent's tests for Windows in Wine, and an agent for a server here (on amd64, with Debian's wine64)
+
+go-windows:
+	@[ "$$(uname -m)" = x86_64 ] || { echo "the agent for Windows is not tested: Wine runs programs for amd64 on amd64 only"; exit 0; }
+	scripts/test-prerequisites windows
+	mkdir -p $(RESULTS) build/windows
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build -tags '$(SLIM_TAGS)' -ldflags '$(LDFLAGS)' -o build/windows/coder.exe ./cmd/coder-slim $(CALM)
-	CGO_ENABLED=0 $(GO) test -vet=off -tags 'wine,$(FULL_TAGS)' -count=1 -timeout 20m -run '^TestWindowsAgent$$' ./e2e
+	scripts/wine/session $(MAKE) --no-print-directory in-wine
+
+in-wine:
+	@failed=
+	$(TESTSUM) --jsonfile $(RESULTS)/windows.json --raw-command -- \
+		env CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) test -json $(TEST_FLAGS) -count=1 -timeout 20m -exec '$(CURDIR)/scripts/wine/run' $(WINDOWS_TESTS) || failed=yes
+	CGO_ENABLED=0 $(TESTSUM) --jsonfile $(RESULTS)/windows-e2e.json -- $(TEST_FLAGS) -tags 'wine,$(FULL_TAGS)' -count=1 -timeout 20m \
+		-run '^TestWindowsAgent$$' ./e2e || failed=yes
+	[ -z "$$failed" ]
 
 fuzz: ## search for inputs that break a parser, for TIME in each fuzz target: make fuzz TIME=10m PKG=./sshmux
 	@for package in $(or $(PKG),$$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')); do
