@@ -69,7 +69,7 @@ func Uninstall(ctx context.Context, opts Options) error {
 	if _, err := os.Lstat(opts.tokenFile()); errors.Is(err, fs.ErrNotExist) {
 		return ErrAbsent
 	}
-	return errors.Join(unregister(ctx, opts), os.RemoveAll(opts.Folder))
+	return errors.Join(unregister(ctx, opts), remove(opts.Folder))
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

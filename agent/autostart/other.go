@@ -15,6 +15,7 @@ func available(context.Context, Options) error {
 
 func protect(string) error { return nil }
 func setAside(string)      {}
+func remove(string) error  { return nil }
 
 func register(context.Context, Options) (string, error) { return "", nil }
 

@@ -23,6 +23,9 @@ func protect(string) error { return nil }
 // setAside does nothing: a program that runs can be replaced.
 func setAside(string) {}
 
+// remove removes the folder of the service, whose program may run.
+func remove(folder string) error { return os.RemoveAll(folder) }
+
 // unitFile returns where the unit is: among the machine's, or among the account's.
 func (o Options) unitFile() string {
 	if o.Machine {

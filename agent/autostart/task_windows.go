@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,44 @@ func setAside(path string) {
 	}
 }
 
+// remove removes the folder of the service, which has files only: os.RemoveAll fails in Wine 8. Windows does not let a
+// program be removed while it runs, as the agent does until its stop scripts have ended, so discard takes it away.
+func remove(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(folder, entry.Name())
+		if os.Remove(path) == nil {
+			continue
+		}
+		if err := discard(path); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(folder); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// discard moves a program that runs to the folder for temporary files. Windows removes it when the machine restarts, if
+// this account may ask for that.
+func discard(path string) error {
+	f, err := os.CreateTemp("", "codermesh-agent-*.exe")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Close(), os.Rename(path, f.Name())); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if name, err := windows.UTF16PtrFromString(f.Name()); err == nil {
+		_ = windows.MoveFileEx(name, nil, windows.MOVEFILE_DELAY_UNTIL_REBOOT) // needs an administrator
+	}
+	return nil
+}
+
 // available returns nil: every Windows has a task scheduler.
 func available(context.Context, Options) error { return nil }
 
@@ -84,14 +123,7 @@ func register(ctx context.Context, o Options) (note string, err error) {
 
 func unregister(ctx context.Context, o Options) error {
 	_ = o.command(ctx, "schtasks", "/End", "/TN", taskName) // fails if it does not run
-	if err := o.command(ctx, "schtasks", "/Delete", "/F", "/TN", taskName); err != nil {
-		return err
-	}
-	// The agent's program can be removed once the agent has ended.
-	if err := os.Remove(o.program()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		setAside(o.program())
-	}
-	return nil
+	return o.command(ctx, "schtasks", "/Delete", "/F", "/TN", taskName)
 }
 
 // taskText describes a task, as the schema of Windows' Task Scheduler 1.2 orders its elements. Its arguments are the

@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,54 +17,127 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"github.com/codermesh/codermesh/v2/internal/secret"
 	"github.com/codermesh/codermesh/v2/internal/winetest"
 )
 
-func newAccount(t *testing.T) Options {
+// TestMain waits for the end of its input in the agent that TestUninstall starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "agent" {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// account is a user's account of a test. The task scheduler has a task of its own for it, and does not run it: that
+// would start this test.
+type account struct {
+	Options
+	asked []string
+}
+
+func newAccount(t *testing.T) *account {
 	t.Helper()
 	dir := winetest.TempDir(t)
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{
+	a := &account{}
+	a.Options = Options{
 		Account: "ann", Folder: filepath.Join(dir, "a & b"), Program: program, URL: "https://coder.example.com", Token: "s3cret",
+		run: func(ctx context.Context, name string, args ...string) error {
+			a.asked = append(a.asked, args[0])
+			if args[0] == "/Run" || args[0] == "/End" {
+				return nil
+			}
+			for i, arg := range args {
+				if arg == taskName {
+					args[i] = "codermesh-agent-" + t.Name()
+				}
+			}
+			return exec.CommandContext(ctx, name, args...).Run() // its output would be held open by Wine's services
+		},
+	}
+	return a
+}
+
+func (a *account) wasAsked(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(a.asked, want) {
+		t.Errorf("the task scheduler was asked %q, want %q", a.asked, want)
+	}
+	a.asked = nil
+}
+
+// TestInstall checks that the task scheduler takes the task, twice, what is left in the folder, and that nothing is
+// left after Uninstall.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	a := newAccount(t)
+	for _, token := range []secret.Token{"first", "s3cret"} {
+		a.Token = token
+		if _, err := Install(t.Context(), a.Options); err != nil {
+			t.Fatal(err)
+		}
+		a.wasAsked(t, "/Create", "/Run")
+	}
+	if text, err := os.ReadFile(a.tokenFile()); err != nil || string(text) != "s3cret\n" {
+		t.Errorf("token: %q, %v", text, err)
+	}
+	if _, err := os.Stat(a.program()); err != nil {
+		t.Error(err)
+	}
+
+	if err := Uninstall(t.Context(), a.Options); err != nil {
+		t.Fatal(err)
+	}
+	a.wasAsked(t, "/End", "/Delete")
+	if _, err := os.Lstat(a.Folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+	if err := unregister(t.Context(), a.Options); err == nil {
+		t.Error("the task is left")
+	}
+	if err := Uninstall(t.Context(), a.Options); !errors.Is(err, ErrAbsent) {
+		t.Errorf("the second time: %v", err)
 	}
 }
 
-// TestInstall checks that the task scheduler takes the task, and what is left in the folder.
-func TestInstall(t *testing.T) {
-	t.Parallel()
-	o := newAccount(t)
-	var asked []string
-	o.run = func(ctx context.Context, name string, args ...string) error {
-		asked = append(asked, args[0])
-		if args[0] == "/Run" { // the task would start this test
-			return nil
+// TestUninstallRunning removes an agent whose program runs, as it does while stop scripts run.
+func TestUninstallRunning(t *testing.T) {
+	temp := winetest.TempDir(t)
+	t.Setenv("TMP", temp)
+	a := newAccount(t)
+	if _, err := Install(t.Context(), a.Options); err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.Command(a.program(), a.arguments()...)
+	input, err := agent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		input.Close()
+		if err := agent.Wait(); err != nil {
+			t.Error(err)
 		}
-		for i, arg := range args {
-			if arg == taskName {
-				args[i] = "codermesh-agent-test"
-			}
-		}
-		return exec.CommandContext(ctx, name, args...).Run() // its output would be held open by Wine's services
+	}()
+	if err := os.Remove(a.program()); err == nil {
+		t.Error("the system lets a program be removed that runs")
 	}
-	for range 2 {
-		if _, err := Install(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+	if err := Uninstall(t.Context(), a.Options); err != nil {
+		t.Fatal(err)
 	}
-	if want := []string{"/Create", "/Run", "/Create", "/Run"}; !slices.Equal(asked, want) {
-		t.Errorf("the task scheduler was asked %q, want %q", asked, want)
+	if _, err := os.Lstat(a.Folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
 	}
-	if text, err := os.ReadFile(o.tokenFile()); err != nil || string(text) != "s3cret\n" {
-		t.Errorf("token: %q, %v", text, err)
-	}
-	if _, err := os.Stat(o.program()); err != nil {
-		t.Error(err)
-	}
-	if err := unregister(t.Context(), o); err != nil {
-		t.Error(err)
+	if left, err := filepath.Glob(filepath.Join(temp, "codermesh-agent-*.exe")); err != nil || len(left) != 1 {
+		t.Errorf("the program is not among the temporary files: %q, %v", left, err)
 	}
 }
 
