@@ -49,7 +49,7 @@ SLIM_TAGS := $(file < scripts/slim.tags)
 # grpcnotrace: the tracer's pages would link html/template.
 FULL_TAGS := $(SLIM_TAGS),grpcnotrace
 
-.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e go-windows in-wine test-only check test-under-load test-windows fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair soak clean
+.PHONY: static cross docs help run build slim site packages image-context image test-image test-docker-starter test-packages test-charts test-rules test-installs release release-key release-check update-vulnerabilities test test-site screenshots recordings prerequisites test-browser go-race go-plain go-e2e go-windows in-wine test-only check test-under-load test-windows test-darwin fuzz mutate test-race e2e lint fmt gen verify bench bench-docker bench-scale bench-wan bench-devices bench-connect bench-fair soak clean
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
 
@@ -364,6 +364,16 @@ in-wine:
 		-run '^TestWindowsAgent$$' ./e2e || failed=yes
 	[ -z "$$failed" ]
 
+# What runs on a Mac: the command line, and the agent's parts for each system.
+DARWIN_TESTS := ./cmd/coder/cli/... ./internal/... ./meshclient/... ./sshmux/... $(WINDOWS_TESTS) ./agent/instance ./agent/keeper
+
+test-darwin: ## on a Mac, test the command line and the agent; elsewhere, check that these tests compile for one
+	@if [ "$$(uname)" = Darwin ]; then
+		$(TEST) -timeout 20m $(DARWIN_TESTS)
+	else
+		$(GO) run -C tools/cross . -C ../.. -tags '$(SLIM_TAGS)' -tests -target darwin-arm64 $(DARWIN_TESTS)
+	fi
+
 fuzz: ## search for inputs that break a parser, for TIME in each fuzz target: make fuzz TIME=10m PKG=./sshmux
 	@for package in $(or $(PKG),$$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')); do
 		for target in $$($(TEST) -list '^Fuzz' $$package | grep ^Fuzz); do
@@ -383,7 +393,7 @@ e2e: build ## run the tests that drive the built binaries
 	$(TEST) -count=1 -timeout 20m ./e2e/...
 
 # What needs no running program, and compiles tools as large as the product. A forge runs it beside the tests.
-static: lint cross verify test-charts test-rules ## run all linters, compile for other systems, and check generated code, charts and alert rules
+static: lint cross test-darwin verify test-charts test-rules ## run all linters, compile for other systems, and check generated code, charts and alert rules
 
 lint: site/node_modules/.package-lock.json ## run gofmt, golangci-lint, deadcode, a search for known vulnerabilities, and the dashboard's linters
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt differs, run: make fmt"; gofmt -l $$(git ls-files '*.go'); exit 1; }

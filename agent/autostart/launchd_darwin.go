@@ -18,6 +18,9 @@ func protect(string) error { return nil }
 // setAside does nothing: a program that runs can be replaced.
 func setAside(string) {}
 
+// remove removes the service's folder.
+func remove(folder string) error { return os.RemoveAll(folder) }
+
 // file returns where the property list is: among the machine's, or among the account's.
 func (o Options) file() string {
 	if o.Machine {

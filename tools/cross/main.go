@@ -1,10 +1,11 @@
 // Command cross checks that packages of a module compile for other systems.
 //
-//	cross [-C folder] [-tags list] -target system-processor... package...
+//	cross [-C folder] [-tags list] [-tests] -target system-processor... package...
 //
 // It checks the types of the packages, and of those that they need of their module, from their source. Of other modules
 // it reads only what is exported. A build would find the same mistakes in Go code, and takes minutes for each system,
-// because it compiles all that the program is made of. It finds no mistakes in assembly, and does not link.
+// because it compiles all that the program is made of. It finds no mistakes in assembly, and does not link. With -tests
+// it checks the named packages with their tests.
 package main
 
 import (
@@ -23,6 +24,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.dir, "C", ".", "folder of the module")
 	flag.StringVar(&o.tags, "tags", "", "build tags")
+	flag.BoolVar(&o.tests, "tests", false, "check the named packages with their tests")
 	flag.Func("target", "system and processor to check, such as windows-arm64; may be repeated",
 		func(target string) error {
 			o.targets = append(o.targets, target)
@@ -38,6 +40,7 @@ func main() {
 type options struct {
 	dir     string
 	tags    string
+	tests   bool
 	targets []string
 }
 
@@ -98,6 +101,9 @@ func (o options) check(
 	}
 	// Packages that are named have their functions checked; the others only what they export.
 	config.Mode |= packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes
+	if o.tests {
+		config.Tests, own = true, patterns
+	}
 	checked, err := packages.Load(&config, own...)
 	if err != nil {
 		return 0, nil, err

@@ -70,3 +70,26 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+// TestRunTests finds a mistake in a test for one system, and leaves tests alone unless it is asked for them.
+func TestRunTests(t *testing.T) {
+	t.Parallel()
+	dir := module(t, map[string]string{
+		"part/part_test.go":        "package part\n\nimport \"testing\"\n\nfunc TestDo(*testing.T) { helper() }\n",
+		"part/helper_unix_test.go": "//go:build unix\n\npackage part\n\nfunc helper() {}\n",
+	})
+	for _, tt := range []struct {
+		target string
+		tests  bool
+		want   string // "" if nothing is wrong
+	}{
+		{"windows-amd64", false, ""}, {"darwin-arm64", true, ""},
+		{"windows-amd64", true, "part/part_test.go:5:27: undefined: helper\n"},
+	} {
+		var out strings.Builder
+		err := options{dir: dir, targets: []string{tt.target}, tests: tt.tests}.run(t.Context(), &out, []string{"./part"})
+		if (err != nil) != (tt.want != "") || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s, tests %t: %v, %q; want %q", tt.target, tt.tests, err, out.String(), tt.want)
+		}
+	}
+}
