@@ -68,7 +68,7 @@ func TestChangeOfTemplate(t *testing.T) {
 	if got.IP != "127.0.0.1" || !strings.HasPrefix(got.UserAgent, "coder/") || got.RequestID == uuid.Nil || got.Organization == nil || got.Organization.ID != s.Org {
 		t.Errorf("from: %+v", got)
 	}
-	if got.Description != "tom changed template docker" {
+	if got.Description != "tom changed default TTL and name of template docker" {
 		t.Errorf("description: %q", got.Description)
 	}
 	if created := one(t, s, "resource_type:template action:create"); created.StatusCode != 201 || created.Diff["name"].New != "docker" {
@@ -189,7 +189,7 @@ func TestBuilds(t *testing.T) {
 	if got := one(t, s, "resource_type:workspace action:create"); got.ResourceLink != "/@ann/dev" || got.User.Username != "ann" {
 		t.Errorf("creation: %+v", got)
 	}
-	if got := one(t, s, "resource_type:workspace_build action:start"); got.Description != "Workspace dev started" || got.Actor != audit.ByServer {
+	if got := one(t, s, "resource_type:workspace_build action:start"); got.Description != "Workspace ann/dev started" || got.Actor != audit.ByServer {
 		t.Errorf("result: %+v", got)
 	}
 	if _, err := s.As("ann").CreateBuild(t.Context(), ws.ID, sdk.CreateBuildRequest{Transition: sdk.TransitionStop, Reason: sdk.ReasonCLI}); err != nil {
@@ -393,7 +393,7 @@ func TestStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(read)
-	for _, want := range []string{"server operator changed template one", "server operator changed template two", "coder deleted template three"} {
+	for _, want := range []string{"server operator changed template one", "server operator changed template two", "System deleted template three"} {
 		var row sdk.AuditLog
 		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &row) != nil || row.Description != want {
 			t.Fatalf("got %q, want %q", lines.Text(), want)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -119,6 +118,9 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		}
 		out.AuditLogs = append(out.AuditLogs, entry)
 	}
+	if err := s.name(r.Context(), out.AuditLogs); err != nil {
+		return err
+	}
 	return httpapi.Write(w, http.StatusOK, out)
 }
 
@@ -164,7 +166,7 @@ func (s *Service) export(w http.ResponseWriter, r *http.Request) error {
 			}
 			p.Before, p.BeforeID = &row.AuditLog.CreatedAt, &row.AuditLog.ID
 		}
-		return out, nil
+		return out, s.name(r.Context(), out)
 	})
 }
 
@@ -245,93 +247,6 @@ func rowJSON(l dbsqlc.AuditLog) sdk.AuditLog {
 		}
 	}
 	return out
-}
-
-// past are the verbs of a description.
-var past = map[Action]string{
-	Create: "created", Write: "changed", Delete: "deleted", Start: "started", Stop: "stopped", Login: "signed in",
-	Logout: "signed out", Cancel: "canceled", Transfer: "transferred",
-}
-
-// describe returns the row as a sentence.
-func describe(l dbsqlc.AuditLog) string {
-	verb := past[Action(l.Action)]
-	if verb == "" {
-		verb = l.Action
-	}
-	failed := l.StatusCode >= 400
-	switch {
-	case Action(l.Action) == Login && failed:
-		return l.Actor + " could not sign in"
-	case Action(l.Action) == Login || Action(l.Action) == Logout:
-		return l.Actor + " " + verb
-	}
-	what := kindName(l.ResourceType)
-	if l.ResourceTarget != "" {
-		what += " " + l.ResourceTarget
-	}
-	switch {
-	case Kind(l.ResourceType) == WorkspaceBuild && Action(l.Action) != Cancel && failed:
-		return fmt.Sprintf("%s of workspace %s failed", buildNoun(l.Action), l.ResourceTarget)
-	case Kind(l.ResourceType) == WorkspaceBuild && l.UserID == nil && Action(l.Action) != Cancel:
-		return fmt.Sprintf("Workspace %s %s", l.ResourceTarget, verb)
-	case failed && Action(l.Action) == Create: // the target is what the request was sent to
-		return l.Actor + " was not allowed to create " + anyOf(kindName(l.ResourceType))
-	case failed && Action(l.Action) == Write:
-		return l.Actor + " was not allowed to change " + what
-	case failed:
-		return l.Actor + " was not allowed to " + l.Action + " " + what
-	}
-	return l.Actor + " " + verb + " " + what
-}
-
-// anyOf puts the indefinite article before a kind.
-func anyOf(kind string) string {
-	switch {
-	case strings.HasPrefix(kind, "the "):
-		return kind
-	case kind != "" && strings.IndexByte("aeio", kind[0]) >= 0: // not "u": a user
-		return "an " + kind
-	}
-	return "a " + kind
-}
-
-func buildNoun(action string) string {
-	switch Action(action) {
-	case Start:
-		return "The start"
-	case Stop:
-		return "The stop"
-	default:
-		return "The deletion"
-	}
-}
-
-// kindName returns a kind as readers call it.
-func kindName(kind string) string {
-	switch Kind(kind) {
-	case APIKey:
-		return "token"
-	case GitSSHKey:
-		return "the Git SSH key of"
-	case UserDevice:
-		return "device"
-	case UserSSHKey:
-		return "public SSH key"
-	case SSHAuthority:
-		return "the SSH certificate authority for"
-	case IdentityKeys:
-		return "the keys of ID tokens of"
-	case SSHCertificate:
-		return "SSH certificate"
-	case WorkspaceBuild:
-		return "the build of workspace"
-	case ExternalAuth:
-		return "the external login"
-	case TemplateConsent:
-		return "the consent to template"
-	}
-	return string(bytes.ReplaceAll([]byte(kind), []byte("_"), []byte(" ")))
 }
 
 // link returns the dashboard's page of the object, or "".

@@ -39,6 +39,9 @@ func TestGroupsAreRecorded(t *testing.T) {
 	if changed.ResourceTarget != "devs" || changed.Diff["name"] != (sdk.AuditDiffField{Old: "devs", New: "ops"}) || changed.Diff["members_add"].New != ann || len(changed.Diff) != 2 {
 		t.Errorf("change: %+v", changed)
 	}
+	if changed.Description != "olga changed members and name of group devs" || len(changed.Names) != 1 || changed.Names[ann] != "ann" {
+		t.Errorf("the change reads %q, with the names %v", changed.Description, changed.Names)
+	}
 	if err := olga.DeleteGroup(t.Context(), g.ID); err != nil {
 		t.Fatal(err)
 	}

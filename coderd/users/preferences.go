@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,6 +26,9 @@ const (
 	maxSearchName   = 64   // letters
 	maxSearchLength = 1000 // bytes
 )
+
+// searched are the pages whose searches have names; "" is the list of workspaces.
+var searched = []string{"", "users", "audit", "connectionlog"}
 
 // columnName is the form of a column's name. Which columns exist is the dashboard's matter.
 var columnName = lazyregexp.New(`^[a-z_]{1,32}$`)
@@ -126,19 +130,22 @@ func checkSearches(searches []sdk.SavedSearch) string {
 	if len(searches) > maxSearches {
 		return fmt.Sprintf("must have at most %d entries", maxSearches)
 	}
-	names := map[string]bool{}
+	names := map[[2]string]bool{}
 	for _, search := range searches {
+		name := [2]string{search.Page, search.Name}
 		switch {
+		case !slices.Contains(searched, search.Page):
+			return fmt.Sprintf("have the unknown page %q", search.Page)
 		case strings.TrimSpace(search.Name) == "" || utf8.RuneCountInString(search.Name) > maxSearchName:
 			return fmt.Sprintf("need names of 1 to %d letters", maxSearchName)
 		case len(search.Query) > maxSearchLength:
 			return fmt.Sprintf("must have at most %d bytes each", maxSearchLength)
 		case !utf8.ValidString(search.Name+search.Query) || strings.ContainsFunc(search.Name+search.Query, unicode.IsControl):
 			return "cannot contain control characters"
-		case names[search.Name]:
+		case names[name]:
 			return fmt.Sprintf("the name %q exists already", search.Name)
 		}
-		names[search.Name] = true
+		names[name] = true
 	}
 	return ""
 }

@@ -29,7 +29,7 @@ func TestPreferences(t *testing.T) {
 
 	// Each request changes what it names: programs made for other servers know one field only.
 	columns := sdk.List[string]{"status", "apps"}
-	searches := sdk.List[sdk.SavedSearch]{{Name: "Müde", Query: "owner:me dormant:true"}}
+	searches := sdk.List[sdk.SavedSearch]{{Name: "Müde", Query: "owner:me dormant:true"}, {Name: "Müde", Query: "action:delete", Page: "audit"}}
 	alice.want(200, "PUT", path, sdk.UpdateUserPreferencesRequest{WorkspaceColumns: &columns})
 	alice.want(200, "PUT", path, sdk.UpdateUserPreferencesRequest{SavedSearches: &searches})
 	alice.want(200, "PUT", path, map[string]bool{"task_notification_alert_dismissed": true})
@@ -47,6 +47,8 @@ func TestPreferences(t *testing.T) {
 		"a search without a name":  map[string]any{"saved_searches": []sdk.SavedSearch{{Name: " ", Query: "x"}}},
 		"a long name":              map[string]any{"saved_searches": []sdk.SavedSearch{{Name: long}}},
 		"a name twice":             map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a"}, {Name: "a"}}},
+		"an unknown page":          map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a", Page: "mesh"}}},
+		"a name twice on a page":   map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a", Page: "users"}, {Name: "a", Page: "users"}}},
 		"a long search":            map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a", Query: strings.Repeat("x", 1001)}}},
 		"an escape sequence":       map[string]any{"saved_searches": []sdk.SavedSearch{{Name: "a\x1b[2J"}}},
 		"searches of another type": map[string]any{"saved_searches": "all"},

@@ -70,6 +70,9 @@ func (s *Service) recordRequest(
 	if n.req.priority == priorityAutomatic {
 		e.By, e.Fields["automatic_actor"] = audit.ByServer, audit.ByServer
 	}
+	if n.req.because != "" {
+		e.Fields["because"] = n.req.because
+	}
 	return s.record(ctx, q, e, w)
 }
 

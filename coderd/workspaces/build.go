@@ -35,6 +35,7 @@ type buildRequest struct {
 	gone       map[string]bool // given parameters whose previous value the template no longer allows
 	initiator  uuid.UUID
 	reason     sdk.BuildReason
+	because    string // why a policy asks for it, for the audit log: continues "because"
 	logLevel   string
 	state      []byte // nil: as the previous build left it; empty: nothing is managed any more
 	forceState bool   // state need not follow from the previous build's

@@ -121,6 +121,15 @@ func TestCancelIsForbidden(t *testing.T) {
 }
 
 // TestDormancy follows a workspace that is not used: it is announced, stopped and hidden, does not start, is woken, and in the end deleted.
+// recorded checks that one row of the audit log matches a search, and how its description begins.
+func recorded(t *testing.T, w *coderdtest.Server, q, description string) {
+	t.Helper()
+	log, err := w.As("olga").AuditLogs(t.Context(), sdk.LogQuery{Q: q})
+	if err != nil || len(log.AuditLogs) != 1 || !strings.HasPrefix(log.AuditLogs[0].Description, description) {
+		t.Errorf("%s: %+v, %v, want %q", q, log, err, description)
+	}
+}
+
 func TestDormancy(t *testing.T) {
 	t.Parallel()
 	told := &recorder{}
@@ -140,6 +149,7 @@ func TestDormancy(t *testing.T) {
 		got.LatestBuild.Reason != sdk.ReasonDormancy || !strings.HasPrefix(got.LatestBuild.Explanation, "Became dormant on ") {
 		t.Fatalf("at its time: dormant %v, deleted %v, %s by %s: %q", got.DormantAt, got.DeletingAt, got.LatestBuild.Transition, got.LatestBuild.Reason, got.LatestBuild.Explanation)
 	}
+	recorded(t, w, "resource_type:workspace build_reason:dormancy", "System stopped workspace ann/dev because it was last used ")
 	w.Daemon().Next().Finish(coderdtest.Built("s"))
 	if news := told.take(); len(news) != 2 || !news[1].Done || !strings.HasPrefix(news[1].Explanation, "Became dormant on ") ||
 		!strings.Contains(news[1].Explanation, ". Is deleted tomorrow at ") || !strings.HasSuffix(news[1].Explanation, " Wake it to keep it.") {

@@ -244,6 +244,7 @@ func (s *Service) carryOut(
 	if c.Transition != "" {
 		id, err := s.build(ctx, q, w, buildRequest{
 			transition: c.Transition, initiator: w.OwnerID, reason: c.Reason, priority: priorityAutomatic,
+			because: c.Because,
 		})
 		if err != nil {
 			return err

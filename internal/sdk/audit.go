@@ -23,7 +23,10 @@ type AuditLog struct {
 	ResourceIcon   string              `json:"resource_icon"`
 	Action         string              `json:"action"`
 	Diff           Map[AuditDiffField] `json:"diff"`
-	StatusCode     int                 `json:"status_code"`
+	// Names are those of users, groups and other objects that Diff mentions by id, as far as they exist. The audit log
+	// on standard output has none.
+	Names      Map[string] `json:"names"`
+	StatusCode int         `json:"status_code"`
 	// AdditionalFields depend on the kind of resource.
 	AdditionalFields json.RawMessage `json:"additional_fields"`
 	Description      string          `json:"description"`

@@ -511,10 +511,12 @@ type UserPreferences struct {
 	SavedSearches    List[SavedSearch] `json:"saved_searches"`
 }
 
-// SavedSearch is a search for workspaces with a name.
+// SavedSearch is a search with a name.
 type SavedSearch struct {
 	Name  string `json:"name"`
 	Query string `json:"query"`
+	// Page is the list that it searches: users, audit or connectionlog; absent for workspaces.
+	Page string `json:"page,omitempty"`
 }
 
 // UpdateUserPreferencesRequest changes the preferences that it names.

@@ -277,6 +277,41 @@ func (q *Queries) ListAuditLogs(ctx context.Context, arg ListAuditLogsParams) ([
 	return items, nil
 }
 
+const listNames = `-- name: ListNames :many
+SELECT u.id, u.username AS name FROM users u WHERE u.id = ANY ($1::uuid[])
+UNION ALL SELECT g.id, g.name FROM groups g WHERE g.id = ANY ($1::uuid[])
+UNION ALL SELECT o.id, o.name FROM organizations o WHERE o.id = ANY ($1::uuid[])
+UNION ALL SELECT t.id, t.name FROM templates t WHERE t.id = ANY ($1::uuid[])
+UNION ALL SELECT v.id, v.name FROM template_versions v WHERE v.id = ANY ($1::uuid[])
+UNION ALL SELECT w.id, w.name FROM workspaces w WHERE w.id = ANY ($1::uuid[])
+`
+
+type ListNamesRow struct {
+	ID   uuid.UUID
+	Name string
+}
+
+// What the objects with these ids are called, those that were deleted too.
+func (q *Queries) ListNames(ctx context.Context, ids []uuid.UUID) ([]ListNamesRow, error) {
+	rows, err := q.db.Query(ctx, listNames, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListNamesRow{}
+	for rows.Next() {
+		var i ListNamesRow
+		if err := rows.Scan(&i.ID, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listUserIDs = `-- name: ListUserIDs :many
 SELECT id FROM users WHERE lower(username) = lower($1::text) OR lower(email) = lower($1::text)
 `

@@ -62,6 +62,15 @@ SELECT count(*) FROM (
 -- Users who have or had a name or an email address; those who were deleted too.
 SELECT id FROM users WHERE lower(username) = lower(sqlc.arg(reference)::text) OR lower(email) = lower(sqlc.arg(reference)::text);
 
+-- name: ListNames :many
+-- What the objects with these ids are called, those that were deleted too.
+SELECT u.id, u.username AS name FROM users u WHERE u.id = ANY (sqlc.arg(ids)::uuid[])
+UNION ALL SELECT g.id, g.name FROM groups g WHERE g.id = ANY (sqlc.arg(ids)::uuid[])
+UNION ALL SELECT o.id, o.name FROM organizations o WHERE o.id = ANY (sqlc.arg(ids)::uuid[])
+UNION ALL SELECT t.id, t.name FROM templates t WHERE t.id = ANY (sqlc.arg(ids)::uuid[])
+UNION ALL SELECT v.id, v.name FROM template_versions v WHERE v.id = ANY (sqlc.arg(ids)::uuid[])
+UNION ALL SELECT w.id, w.name FROM workspaces w WHERE w.id = ANY (sqlc.arg(ids)::uuid[]);
+
 -- name: DeleteOldAuditLogs :execrows
 DELETE FROM audit_logs WHERE id IN (
 	SELECT l.id FROM audit_logs l WHERE l.created_at < sqlc.arg(before)::timestamptz ORDER BY l.created_at LIMIT sqlc.arg(max_rows)

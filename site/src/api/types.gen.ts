@@ -317,6 +317,7 @@ export interface AuditLog {
   resource_icon: string;
   action: string;
   diff: Record<string, AuditDiffField>;
+  names: Record<string, string>;
   status_code: number;
   additional_fields: unknown;
   description: string;
@@ -2530,10 +2531,11 @@ export interface UserPreferences {
   saved_searches: SavedSearch[];
 }
 
-// SavedSearch is a search for workspaces with a name.
+// SavedSearch is a search with a name.
 export interface SavedSearch {
   name: string;
   query: string;
+  page?: string;
 }
 
 // UpdateUserPreferencesRequest changes the preferences that it names.

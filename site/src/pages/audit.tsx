@@ -1,5 +1,5 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { ChevronDown, ChevronRight } from "lucide-react";
+import { ChevronDown, ChevronRight, ListFilter } from "lucide-react";
 import { useState } from "react";
 import { Link } from "wouter";
 import { queries } from "~/api/queries";
@@ -7,22 +7,64 @@ import type { AuditLog } from "~/api/types";
 import { LogPage, useLogSearch } from "~/components/admin/log-page";
 import { Ago } from "~/components/ui/ago";
 import { Badge } from "~/components/ui/badge";
+import { Button } from "~/components/ui/button";
 import { Facts } from "~/components/ui/facts";
 import { IconButton } from "~/components/ui/icon-button";
 import { mono, Table } from "~/components/ui/table";
 import { fullTime, words } from "~/lib/format";
+import { useNow } from "~/lib/hooks";
+import { shown } from "~/lib/audit-values";
+import { periodsOf, withTerm } from "~/lib/log-filters";
+
+const actions: [string, string][] = [
+  ["", "All actions"],
+  ["create", "Created"],
+  ["write", "Changed"],
+  ["delete", "Deleted"],
+  ["start", "Started"],
+  ["stop", "Stopped"],
+  ["cancel", "Canceled"],
+  ["transfer", "Transferred"],
+  ["login", "Signed in"],
+  ["logout", "Signed out"],
+];
+
+// What readers look for most. The search takes the others.
+const kinds: [string, string][] = [
+  ["", "All objects"],
+  ["user", "Users"],
+  ["workspace", "Workspaces"],
+  ["workspace_build", "Builds"],
+  ["template", "Templates"],
+  ["template_version", "Template versions"],
+  ["group", "Groups"],
+  ["organization", "Organizations"],
+  ["organization_member", "Members"],
+  ["api_key", "Tokens and sign-ins"],
+  ["user_ssh_key", "SSH keys"],
+  ["user_device", "Devices"],
+  ["user_secret", "Secrets"],
+  ["provisioner_key", "Provisioner keys"],
+  ["webhook", "Webhooks"],
+];
 
 export default function Audit() {
   const search = useLogSearch();
   const query = useQuery({ ...queries.audit(search.q, search.page), placeholderData: keepPreviousData });
   const rows = query.data?.audit_logs ?? [];
   const [open, setOpen] = useState("");
+  const periods = periodsOf(useNow(60_000));
   return (
     <LogPage
       title="Audit log"
       what="entry"
       whats="entries"
       example="action:delete username:ada date_from:2030-01-01"
+      filters={[
+        { key: "action", label: "Action", options: actions },
+        { key: "resource_type", label: "Object", options: kinds },
+        { key: "date_from", label: "Time", options: periods },
+      ]}
       of="audit"
       search={search}
       query={query}
@@ -47,17 +89,18 @@ export default function Audit() {
                     r.description
                   )}
                 </span>
-                {open === r.id && <Details row={r} />}
+                {open === r.id && <Details row={r} q={search.q} onSearch={search.set} />}
               </>
             ),
           },
           {
             name: "Status",
-            cell: (r) => (
-              <Badge tone={r.status_code < 400 ? "ok" : "bad"} title={String(r.status_code)}>
-                {r.status_code < 400 ? "done" : r.status_code === 500 ? "failed" : "refused"}
-              </Badge>
-            ),
+            cell: (r) =>
+              r.status_code >= 400 && (
+                <Badge tone="bad" title={String(r.status_code)}>
+                  {failures[r.status_code] ?? "refused"}
+                </Badge>
+              ),
           },
           { name: "Address", className: mono, cell: (r) => r.ip },
           { name: "When", className: "whitespace-nowrap", cell: (r) => <Ago at={r.time} /> },
@@ -80,8 +123,24 @@ export default function Audit() {
   );
 }
 
-function Details({ row }: { row: AuditLog }) {
+const failures: Record<number, string> = { 409: "canceled", 500: "failed" };
+
+interface DetailsProps {
+  row: AuditLog;
+  q: string; // the search that found it
+  onSearch: (q: string) => void;
+}
+
+function Details({ row, q, onSearch }: DetailsProps) {
   const diff = Object.entries(row.diff);
+  const more = [
+    row.user && { key: "username", value: row.user.username, label: `By ${row.user.username}` },
+    row.resource_target && {
+      key: "resource_target",
+      value: row.resource_target,
+      label: `About ${row.resource_target.length > 40 ? "this object" : row.resource_target}`,
+    },
+  ].filter((m) => m !== null && m !== "");
   return (
     <div className="mt-2 space-y-3 text-[13px]">
       {diff.length > 0 && (
@@ -96,8 +155,8 @@ function Details({ row }: { row: AuditLog }) {
                   <td className="text-muted">changed, and not shown</td>
                 ) : (
                   <td className="break-all">
-                    <del className="text-bad">{shown(d.old)}</del> →{" "}
-                    <ins className="text-ok no-underline">{shown(d.new)}</ins>
+                    <del className="text-bad">{shown(d.old, row.names)}</del> →{" "}
+                    <ins className="text-ok no-underline">{shown(d.new, row.names)}</ins>
                   </td>
                 )}
               </tr>
@@ -116,11 +175,13 @@ function Details({ row }: { row: AuditLog }) {
           ["Request", row.request_id.startsWith("00000000-") ? "none" : row.request_id],
         ]}
       />
+      <div role="group" aria-label="Show more entries" className="flex flex-wrap gap-2">
+        {more.map((m) => (
+          <Button key={m.key} small onClick={() => onSearch(withTerm(q, m.key, m.value))}>
+            <ListFilter /> {m.label}
+          </Button>
+        ))}
+      </div>
     </div>
   );
-}
-
-function shown(value: unknown): string {
-  if (value === null || value === undefined || value === "") return "nothing";
-  return typeof value === "string" ? value : JSON.stringify(value);
 }

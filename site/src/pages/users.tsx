@@ -1,5 +1,5 @@
 import { keepPreviousData, useMutation, useQuery } from "@tanstack/react-query";
-import { Download, Plus, X } from "lucide-react";
+import { Bookmark, Download, Plus, X } from "lucide-react";
 import { lazy, Suspense, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { address, post, send } from "~/api/client";
@@ -26,6 +26,7 @@ import { useDebounced, useNow, useTitle } from "~/lib/hooks";
 import { choices, filtersOf, searchOf, type UserFilter, type UserFilters } from "~/lib/user-filters";
 
 const UserBulk = lazy(() => import("~/components/admin/user-bulk"));
+const SavedSearches = lazy(() => import("~/components/ui/saved-searches"));
 const UserStatuses = lazy(() => import("~/components/admin/user-statuses").then((m) => ({ default: m.UserStatuses })));
 const UserSessions = lazy(() => import("~/components/account/sessions").then((m) => ({ default: m.UserSessions })));
 
@@ -39,7 +40,7 @@ const aboutRoles: Record<string, string> = {
 const orders: UserOrder[] = ["username", "seen", "created"];
 
 type Question = "roles" | "password" | "sessions" | "suspend" | "activate" | "delete";
-type Asking = { what: Question; user: User } | { what: "create" } | null;
+type Asking = { what: Question; user: User } | { what: "create" | "searches" } | null;
 
 export default function Users() {
   useTitle("Users");
@@ -54,14 +55,17 @@ export default function Users() {
   const q = searchOf(rested, filters, useNow(60_000));
   const users = useQuery({ ...lists.users(q, sort, page), placeholderData: keepPreviousData });
   // The address keeps all that is not the default, so that a link shows the same users.
-  const show = (change: Record<string, string>) => {
-    setPage(0);
+  const keptOf = (change: Record<string, string> = {}) => {
     const next = { search, ...filters, sort, ...change };
     const kept = new URLSearchParams(Object.entries(next).filter(([, value]) => value !== ""));
     if (next.sort === "username") kept.delete("sort");
-    const text = kept.toString();
+    return kept.toString();
+  };
+  const go = (text: string) => {
+    setPage(0);
     navigate(text ? `/users?${text}` : "/users", { replace: true });
   };
+  const show = (change: Record<string, string>) => go(keptOf(change));
   const sorted = (by: UserOrder) => ({ on: sort === by, by: () => show({ sort: by }) });
   const [asking, ask] = useState<Asking>(null);
   const close = () => ask(null);
@@ -78,6 +82,9 @@ export default function Users() {
       subtitle={users.data && plural(users.data.count, "user")}
       actions={
         <>
+          <Button onClick={() => ask({ what: "searches" })}>
+            <Bookmark /> Saved views
+          </Button>
           {mayReadUsers(me) && (
             <a className={buttonClass()} href={address("GET users/export", { query: { q, sort } })} download>
               <Download /> Export CSV
@@ -173,6 +180,20 @@ export default function Users() {
         </Suspense>
       )}
       {asking?.what === "create" && <NewUser onClose={close} />}
+      {asking?.what === "searches" && (
+        <Suspense>
+          <SavedSearches
+            page="users"
+            search={keptOf()}
+            shown={[...new URLSearchParams(keptOf())].map(([key, value]) => `${key}:${value}`).join(" ")}
+            onSearch={(text) => {
+              setSearch(new URLSearchParams(text).get("search") ?? "");
+              go(text);
+            }}
+            onClose={close}
+          />
+        </Suspense>
+      )}
       {asking?.what === "roles" && <Roles user={asking.user} onClose={close} />}
       {asking?.what === "password" && <Password user={asking.user} onClose={close} />}
       {asking?.what === "sessions" && (

@@ -1,7 +1,7 @@
-// What the pages of the audit log and the connection log share: a search, pages of rows, and an export.
+// What the pages of the audit log and the connection log share: a search with filters, pages of rows, and an export.
 import { type UseQueryResult } from "@tanstack/react-query";
-import { Download } from "lucide-react";
-import { type ReactNode, useState } from "react";
+import { Bookmark, Download, X } from "lucide-react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { address } from "~/api/client";
 import { logPageSize } from "~/api/queries";
@@ -9,12 +9,15 @@ import { Button, buttonClass } from "~/components/ui/button";
 import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
 import { Empty } from "~/components/ui/empty";
-import { SearchInput } from "~/components/ui/form";
+import { SearchInput, Select } from "~/components/ui/form";
 import { Page } from "~/components/ui/page";
 import { Pager } from "~/components/ui/pager";
 import { Pending } from "~/components/ui/pending";
-import { plural } from "~/lib/format";
+import { plural, words } from "~/lib/format";
 import { useTitle } from "~/lib/hooks";
+import { chipsOf, valueOf, withTerm } from "~/lib/log-filters";
+
+const SavedSearches = lazy(() => import("~/components/ui/saved-searches"));
 
 // useLogSearch keeps the search and the page in the address, so that a link shows the same rows.
 export function useLogSearch() {
@@ -31,11 +34,19 @@ export function useLogSearch() {
   return { q, page, set };
 }
 
+// LogFilter is one key of the search, with its values.
+export interface LogFilter {
+  key: string;
+  label: string;
+  options: [value: string, text: string][]; // "" is the first
+}
+
 interface LogPageProps {
   title: string;
   what: string; // one row
   whats: string; // several
   example: string;
+  filters: LogFilter[];
   of: "audit" | "connectionlog";
   search: ReturnType<typeof useLogSearch>;
   query: UseQueryResult<{ count: number; count_cap: number }>;
@@ -43,9 +54,18 @@ interface LogPageProps {
   children: ReactNode;
 }
 
-export function LogPage({ title, what, whats, example, of, search, query, rows, children }: LogPageProps) {
+export function LogPage({ title, what, whats, example, filters, of, search, query, rows, children }: LogPageProps) {
   useTitle(title);
   const [text, setText] = useState(search.q);
+  const [applied, setApplied] = useState(search.q);
+  const [saving, setSaving] = useState(false);
+  if (applied !== search.q) {
+    setApplied(search.q);
+    setText(search.q);
+  }
+  const isShown = (key: string, value: string) =>
+    filters.some((f) => f.key === key && f.options.some(([v]) => v === value));
+  const chips = chipsOf(search.q, isShown);
   const data = query.data;
   const total =
     data &&
@@ -57,6 +77,9 @@ export function LogPage({ title, what, whats, example, of, search, query, rows, 
       actions={
         <>
           <DocsLink to="audit">Searches and fields</DocsLink>
+          <Button onClick={() => setSaving(true)}>
+            <Bookmark /> Saved views
+          </Button>
           <a className={buttonClass()} href={address(`GET ${of}/export`, { query: { q: search.q } })} download>
             <Download /> Export
           </a>
@@ -81,6 +104,44 @@ export function LogPage({ title, what, whats, example, of, search, query, rows, 
         </div>
         <Button type="submit">Search</Button>
       </form>
+      <div role="group" aria-label="Filters" className="flex flex-wrap items-center gap-2">
+        {filters.map((f) => {
+          const value = valueOf(search.q, f.key);
+          return (
+            <Select
+              key={f.key}
+              aria-label={f.label}
+              className="w-auto! max-sm:shrink-0 max-sm:grow max-sm:basis-36"
+              value={isShown(f.key, value) ? value : ""}
+              onChange={(e) => search.set(withTerm(text.trim(), f.key, e.target.value))}
+            >
+              {f.options.map(([v, label]) => (
+                <option key={v} value={v}>
+                  {label}
+                </option>
+              ))}
+            </Select>
+          );
+        })}
+        {chips.map((c) => (
+          <Button key={`${c.key}:${c.value}`} small onClick={() => search.set(c.without)}>
+            <span className="max-w-60 truncate">
+              <span className="text-muted">{words(c.key)}:</span> {c.value}
+            </span>
+            <X aria-label="remove" />
+          </Button>
+        ))}
+        {search.q && (
+          <Button onClick={() => search.set("")}>
+            <X /> Clear filters
+          </Button>
+        )}
+      </div>
+      {saving && (
+        <Suspense>
+          <SavedSearches page={of} search={search.q} onSearch={search.set} onClose={() => setSaving(false)} />
+        </Suspense>
+      )}
       <Pending query={query} what={whats} />
       {data && (
         <Card flush>
