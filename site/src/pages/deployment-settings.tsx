@@ -7,6 +7,7 @@ import type { DeploymentOption } from "~/api/types";
 import { Badge } from "~/components/ui/badge";
 import { Card } from "~/components/ui/card";
 import { DocsLink } from "~/components/ui/docs-link";
+import { cx } from "~/components/ui/cx";
 import { Empty } from "~/components/ui/empty";
 import { Checkbox, SearchInput } from "~/components/ui/form";
 import { Note } from "~/components/ui/note";
@@ -84,9 +85,17 @@ function Settings() {
                   </>
                 ),
               },
-              { name: "Value", cell: (o) => <Value of={o} />, className: "break-all" },
-              { name: "Variable", cell: (o) => <code className={mono}>{o.env}</code> },
-              { name: "Key in the file", cell: (o) => <code className={mono}>{o.name}</code> },
+              { name: "Value", cell: (o) => <Value of={o} />, className: "min-w-32 break-all" },
+              {
+                name: "Variable, key in the file",
+                className: "break-all",
+                cell: (o) => (
+                  <>
+                    <code className={mono}>{o.env}</code>
+                    <code className={cx(mono, "block text-muted")}>{o.name}</code>
+                  </>
+                ),
+              },
               {
                 name: "Source",
                 cell: (o) => <Badge tone={o.value_source === "default" ? "plain" : "accent"}>{sourceOf(o)}</Badge>,

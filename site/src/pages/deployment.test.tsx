@@ -70,6 +70,7 @@ it("shows owners what runs, waits and fails, and the versions", () => {
   screen.getByText("waits for 1 min 30 s");
   screen.getByLabelText("Builds by day: at most 29");
   screen.getByLabelText("Failed builds by day: at most 3");
+  screen.getByText("most: 29 builds");
   screen.getByText("435 builds ended, 0 of them canceled. Today: 29.");
   within(screen.getByLabelText("Servers")).getByText("v2.31.2");
   within(screen.getByLabelText("Versions of agents")).getByText("not connected yet");

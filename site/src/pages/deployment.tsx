@@ -90,8 +90,8 @@ function Now({ of: { workspaces: w, queue: q, users: u } }: { of: DeploymentOver
         <Figure of={q.waiting} what={q.waiting === 1 ? "job waits" : "jobs wait"} />
         <Facts
           of={[
-            ["Oldest", q.waiting === 0 ? "–" : `waits for ${duration(q.oldest_waiting_seconds * 1000)}`],
-            ["Jobs that run", number(q.running)],
+            ["Oldest", q.waiting === 0 ? "none" : `waits for ${duration(q.oldest_waiting_seconds * 1000)}`],
+            ["Running", number(q.running)],
             ["Provisioners", number(q.provisioners)],
           ]}
         />
@@ -134,7 +134,7 @@ function Days({ of: days }: { of: OverviewDay[] }) {
     },
     {
       title: "Failed builds",
-      total: plural(failed, "build"),
+      total: failed === 0 ? "No build failed" : `${plural(failed, "build")} failed`,
       unit: (n) => plural(n, "failed build"),
       of: (d) => d.failed,
     },

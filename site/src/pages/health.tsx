@@ -123,9 +123,24 @@ function Dismissal({ of }: { of: HealthSection }) {
 
 function Details({ of }: { of: Record<string, unknown> }) {
   const all = Object.entries(of)
+    .map(([k, v]): [string, unknown] => (k === "relays" && Array.isArray(v) ? [k, v.map(relay)] : [k, v]))
     .map(([k, v]): [string, string] => [words(plain(k)), say(v, k)])
     .filter(([, v]) => v !== "");
   return all.length === 0 ? null : <Facts of={all} />;
+}
+
+// relay says of a link to a relay what readers ask.
+function relay(of: unknown): string {
+  const { code, connected, websocket, latency, err } = of as Partial<Record<string, unknown>>;
+  if (typeof code !== "string") return say(of);
+  if (connected !== true) return [`${code}: not connected`, say(err)].filter(Boolean).join(", ");
+  return [
+    `${code}: connected`,
+    websocket === true && "by WebSocket",
+    typeof latency === "number" && say(latency, "latency"),
+  ]
+    .filter(Boolean)
+    .join(", ");
 }
 
 // The units in names' endings, in ms. Durations without a unit are in ns, as in Go.

@@ -93,7 +93,7 @@ export function MeshPicture({
                 textAnchor="middle"
                 className="fill-ink stroke-panel stroke-4 text-[11px] [paint-order:stroke]"
               >
-                {n.peer.name.length > 22 ? `${n.peer.name.slice(0, 21)}…` : n.peer.name}
+                {n.peer.name.length > 34 ? `${n.peer.name.slice(0, 33)}…` : n.peer.name}
               </text>
             )}
             <title>{describe(n.peer)}</title>

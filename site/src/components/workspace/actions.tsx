@@ -72,7 +72,7 @@ export function PrimaryAction({ workspace: w, act, busy, small = false }: Action
   const may = can(w, busy);
   if (!may.build) return null;
   // In a list, one below the other.
-  const className = small ? "w-28" : "";
+  const className = small ? "md:w-28" : "";
   const button = (action: Action, label: string, children: ReactNode, primary = false) => (
     <Button
       small={small}
