@@ -51,7 +51,8 @@ func describeFailure(l dbsqlc.AuditLog, what string) string {
 	case Action(l.Action) == Logout:
 		return who(l) + " " + verb(l)
 	case Kind(l.ResourceType) == WorkspaceBuild && Action(l.Action) != Cancel:
-		return fmt.Sprintf("%s of workspace %s failed", buildNoun(l.Action), strings.TrimPrefix(what, kindName(l.ResourceType)+" "))
+		workspace := strings.TrimPrefix(what, kindName(l.ResourceType)+" ")
+		return fmt.Sprintf("%s of workspace %s failed", buildNoun(l.Action), workspace)
 	case Action(l.Action) == Create: // the target is what the request was sent to
 		return who(l) + " was not allowed to create " + anyOf(kindName(l.ResourceType))
 	case Action(l.Action) == Write:
@@ -81,7 +82,8 @@ func objectOf(l dbsqlc.AuditLog, known facts) string {
 	if l.ResourceTarget == "" {
 		return what
 	}
-	if known.Owner != "" && known.Owner != l.Actor && (Kind(l.ResourceType) == Workspace || Kind(l.ResourceType) == WorkspaceBuild) {
+	kind := Kind(l.ResourceType)
+	if known.Owner != "" && known.Owner != l.Actor && (kind == Workspace || kind == WorkspaceBuild) {
 		return what + " " + known.Owner + "/" + l.ResourceTarget
 	}
 	return what + " " + l.ResourceTarget
