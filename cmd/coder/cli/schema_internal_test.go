@@ -25,6 +25,7 @@ var ownShapes = map[string]string{
 	"users status-counts": "days: TestUserStatusCounts",
 	"exp sync status":     "a unit of this workspace", "exp sync list": "units of this workspace", "version": "this program: TestVersion", "whoami": "the session: TestWhoami",
 	"external-workspaces agent-instructions": "a command and a token: TestScripts/external", "sharing status": "users and groups in one list: kind, name and role", "task list": "an empty list", "state list": "what builds left of their states: TestScripts/states", "licenses list": "an empty list",
+	"update": "with --plan, a plan of the API: TestScripts/plan",
 }
 
 // sample returns a T whose fields are all set, to a depth that the commands print.
