@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,7 +20,7 @@ func TestPendingManifest(t *testing.T) {
 	w.manifest.Pending, w.manifest.Env, w.manifest.Directory = true, nil, ""
 	w.run(t)
 	w.mu.Lock()
-	if first := w.hellos[0]; !first.GetManifestPending() || first.GetIncarnation() != 1 || first.GetExpandedDirectory() != "" {
+	if first := w.hellos[0]; !first.GetManifestPending() || first.GetIncarnation() != 1 || first.GetExpandedDirectory() != "" || !slices.Equal(first.GetSubsystems(), []string{"envbuilder"}) {
 		t.Errorf("hello of an agent that waits: %v", first)
 	}
 	if len(w.states) > 0 {

@@ -34,6 +34,9 @@ type Options struct {
 	TLS        *tls.Config
 	// Header is added to requests to the server. nil means none.
 	Header http.Header
+	// Subsystems are what else runs the workspace, as CODER_AGENT_SUBSYSTEM says: envbox, envbuilder, exectrace. The
+	// server ignores others.
+	Subsystems []string
 	// RelayOnly turns direct paths off.
 	RelayOnly bool
 	// OwnProcess is set if the process runs nothing but the agent: Run then reacts to SIGTERM and SIGINT, tunes the

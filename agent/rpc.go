@@ -162,7 +162,7 @@ func (d *daemon) hello(m *agentpb.ManifestResponse) *agentpb.Hello {
 		Version: buildinfo.Version(), ApiVersion: apiVersion, OperatingSystem: runtime.GOOS,
 		Architecture:    runtime.GOARCH,
 		ProtocolVersion: protocolVersion,
-		Incarnation:     m.GetIncarnation(), ManifestPending: m.GetPending(),
+		Incarnation:     m.GetIncarnation(), ManifestPending: m.GetPending(), Subsystems: d.opts.Subsystems,
 	}
 	if w, last := d.current(); w != nil { // last is m, or the manifest that m replaces
 		h.ExpandedDirectory = w.directory(last)

@@ -394,7 +394,8 @@ func (w *world) run(t testing.TB) (stop func()) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- agent.Run(ctx, agent.Options{
-			Token: secret.Token("x"), StateDir: filepath.Join(w.dir, "state"), LogDir: filepath.Join(w.dir, "log"),
+			Subsystems: []string{"envbuilder"},
+			Token:      secret.Token("x"), StateDir: filepath.Join(w.dir, "state"), LogDir: filepath.Join(w.dir, "log"),
 			StatsInterval: 50 * time.Millisecond, MonitorInterval: 20 * time.Millisecond,
 			Stopped: func(next secret.Token) { w.next <- next },
 			Join:    func(context.Context) (agent.Mesh, error) { return w, nil },

@@ -1222,6 +1222,7 @@ type Hello struct {
 	ProtocolVersion   uint32                 `protobuf:"varint,6,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // 1
 	Incarnation       uint64                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                                // of the manifest that the agent has
 	ManifestPending   bool                   `protobuf:"varint,9,opt,name=manifest_pending,json=manifestPending,proto3" json:"manifest_pending,omitempty"` // and that it was pending
+	Subsystems        []string               `protobuf:"bytes,10,rep,name=subsystems,proto3" json:"subsystems,omitempty"`                                  // what else runs the workspace: envbox, envbuilder, exectrace
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1310,6 +1311,13 @@ func (x *Hello) GetManifestPending() bool {
 		return x.ManifestPending
 	}
 	return false
+}
+
+func (x *Hello) GetSubsystems() []string {
+	if x != nil {
+		return x.Subsystems
+	}
+	return nil
 }
 
 type Heartbeat struct {
@@ -3868,7 +3876,7 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\fAgentMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.codermesh.agent.v1.HelloH\x00R\x05hello\x12=\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1d.codermesh.agent.v1.HeartbeatH\x00R\theartbeatB\t\n" +
-	"\amessage\"\xbe\x02\n" +
+	"\amessage\"\xde\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x02 \x01(\tR\n" +
@@ -3878,7 +3886,11 @@ const file_agent_agentpb_agent_proto_rawDesc = "" +
 	"\x12expanded_directory\x18\x05 \x01(\tR\x11expandedDirectory\x12)\n" +
 	"\x10protocol_version\x18\x06 \x01(\rR\x0fprotocolVersion\x12 \n" +
 	"\vincarnation\x18\b \x01(\x04R\vincarnation\x12)\n" +
-	"\x10manifest_pending\x18\t \x01(\bR\x0fmanifestPendingJ\x04\b\a\x10\b\"K\n" +
+	"\x10manifest_pending\x18\t \x01(\bR\x0fmanifestPending\x12\x1e\n" +
+	"\n" +
+	"subsystems\x18\n" +
+	" \x03(\tR\n" +
+	"subsystemsJ\x04\b\a\x10\b\"K\n" +
 	"\tHeartbeat\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\x12(\n" +
 	"\x10relay_latency_us\x18\x02 \x01(\x03R\x0erelayLatencyUs\"\xf1\x01\n" +

@@ -1,6 +1,7 @@
 package agents_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestConnection(t *testing.T) {
 	st := hello(t, c)
 	heartbeat(t, st, 1)
 	a := w.agent(id)
-	if w.status(id) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" {
+	if w.status(id) != sdk.AgentConnected || a.Version != "v2.31.0" || a.Architecture != "arm64" || !slices.Equal(a.Subsystems, []string{"envbuilder", "exectrace"}) {
 		t.Errorf("connected agent: got %+v", a)
 	}
 	before := queries.Count()

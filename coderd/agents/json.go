@@ -181,6 +181,7 @@ func (s *Service) agentJSON(row shown, scripts []dbsqlc.WorkspaceAgentScript) (s
 		APIVersion: a.ApiVersion, ConnectionTimeoutSeconds: a.ConnectionTimeoutSeconds,
 		TroubleshootingURL:    safeURL(a.TroubleshootingUrl),
 		InstanceID:            a.InstanceID,
+		Subsystems:            a.Subsystems,
 		StartupScriptBehavior: sdk.StartupBehavior(a.StartupScriptBehavior), External: a.External,
 	}
 	var err error

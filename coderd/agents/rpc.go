@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -325,6 +326,20 @@ func (s *Service) forget(c *connection) bool {
 	return !s.conns.closing
 }
 
+// subsystems are what the API may say that runs a workspace beside its agent.
+var subsystems = []string{"envbox", "envbuilder", "exectrace"}
+
+// knownSubsystems returns those of an agent's words that the API knows, sorted and once each.
+func knownSubsystems(said []string) []string {
+	known := []string{}
+	for _, name := range subsystems {
+		if slices.Contains(said, name) {
+			known = append(known, name)
+		}
+	}
+	return known
+}
+
 // connected stores that the agent is connected. If an unchanged agent comes back after a restart of the server, the
 // database already says so.
 func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.Hello, returning bool) error {
@@ -347,12 +362,14 @@ func (s *Service) connected(ctx context.Context, c *connection, hello *agentpb.H
 		OperatingSystem:   short(hello.GetOperatingSystem(), maxText),
 		Architecture:      short(hello.GetArchitecture(), maxText),
 		ExpandedDirectory: short(hello.GetExpandedDirectory(), maxText), At: now(), ServerID: s.opts.ServerID,
+		Subsystems: knownSubsystems(hello.GetSubsystems()),
 	}
 	if returning {
 		began, err := s.opts.DB.AgentReturned(ctx, dbsqlc.AgentReturnedParams{
 			ID: c.agent, ServerID: s.opts.ServerID, StartedAt: s.startedAt, Version: p.Version,
 			ApiVersion:      p.ApiVersion,
 			OperatingSystem: p.OperatingSystem, Architecture: p.Architecture, ExpandedDirectory: p.ExpandedDirectory,
+			Subsystems: p.Subsystems,
 		})
 		if err == nil {
 			c.began = *began

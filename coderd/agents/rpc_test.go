@@ -63,6 +63,7 @@ func hello(t *testing.T, c agentpbconnect.AgentServiceClient) *stream {
 	st := c.Connect(t.Context())
 	if err := st.Send(&agentpb.AgentMessage{Message: &agentpb.AgentMessage_Hello{Hello: &agentpb.Hello{
 		Version: "v2.31.0", ApiVersion: "2.0", OperatingSystem: "linux", Architecture: "arm64", ExpandedDirectory: "/home/ann", ProtocolVersion: 1,
+		Subsystems: []string{"", "exectrace", "anything", "envbuilder", "exectrace"},
 	}}}); err != nil && !errors.Is(err, io.EOF) { // EOF: the server has already ended the stream, and Receive returns why
 		t.Fatal(err)
 	}

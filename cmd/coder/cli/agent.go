@@ -99,8 +99,9 @@ func runAgent(ctx context.Context, g *global.Flags, opts agentOptions) error {
 	err = agent.Run(ctx, agent.Options{
 		Logger: slog.New(slog.NewTextHandler(g.Streams().Err, &slog.HandlerOptions{Level: level})),
 		URL:    server, Token: kept.Token(), StateDir: opts.stateDir, LogDir: opts.logDir, TLS: tlsConfig,
-		Header:    header,
-		RelayOnly: g.RelayOnly, OwnProcess: true, Returning: keeper.Returning(), Terminals: kept,
+		Header:     header,
+		Subsystems: strings.Split(os.Getenv("CODER_AGENT_SUBSYSTEM"), ","),
+		RelayOnly:  g.RelayOnly, OwnProcess: true, Returning: keeper.Returning(), Terminals: kept,
 		Stopped: func(next secret.Token) { stopped = kept.SetToken(next) == nil },
 	})
 	if errors.Is(err, agent.ErrRestart) {

@@ -85,7 +85,7 @@ const agentConnected = `-- name: AgentConnected :execrows
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF($5::text, ''), operating_system),
 	architecture = COALESCE(NULLIF($6::text, ''), architecture), expanded_directory = $4,
 	first_connected_at = COALESCE(first_connected_at, $7::timestamptz), last_connected_at = $7::timestamptz, disconnected_at = NULL, server_id = $8::uuid,
-	startup_problem = '', startup_problem_at = NULL
+	startup_problem = '', startup_problem_at = NULL, subsystems = $9::text[]
 WHERE id = $1 AND token_hash IS NOT NULL
 `
 
@@ -98,6 +98,7 @@ type AgentConnectedParams struct {
 	Architecture      string
 	At                time.Time
 	ServerID          uuid.UUID
+	Subsystems        []string
 }
 
 // Records that a connection began.
@@ -111,6 +112,7 @@ func (q *Queries) AgentConnected(ctx context.Context, arg AgentConnectedParams) 
 		arg.Architecture,
 		arg.At,
 		arg.ServerID,
+		arg.Subsystems,
 	)
 	if err != nil {
 		return 0, err
@@ -148,7 +150,7 @@ const agentReturned = `-- name: AgentReturned :one
 UPDATE workspace_agents SET server_id = $2::uuid
 WHERE id = $1 AND token_hash IS NOT NULL AND last_connected_at < $3::timestamptz AND disconnected_at IS NULL
 	AND version = $4 AND api_version = $5 AND operating_system = $6
-	AND architecture = $7 AND expanded_directory = $8
+	AND architecture = $7 AND expanded_directory = $8 AND subsystems = $9::text[]
 RETURNING last_connected_at
 `
 
@@ -161,6 +163,7 @@ type AgentReturnedParams struct {
 	OperatingSystem   string
 	Architecture      string
 	ExpandedDirectory string
+	Subsystems        []string
 }
 
 // Records that an agent whose connection the database did not see end, and that describes itself as it did then, is connected to a server that
@@ -175,6 +178,7 @@ func (q *Queries) AgentReturned(ctx context.Context, arg AgentReturnedParams) (*
 		arg.OperatingSystem,
 		arg.Architecture,
 		arg.ExpandedDirectory,
+		arg.Subsystems,
 	)
 	var last_connected_at *time.Time
 	err := row.Scan(&last_connected_at)
@@ -408,7 +412,7 @@ func (q *Queries) GetAdmittedAgent(ctx context.Context, arg GetAdmittedAgentPara
 }
 
 const getAgent = `-- name: GetAgent :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build, auth, instance_id, instance_account, proven_build, proven_at FROM workspace_agents WHERE id = $1
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build, auth, instance_id, instance_account, proven_build, proven_at, subsystems FROM workspace_agents WHERE id = $1
 `
 
 func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -461,12 +465,13 @@ func (q *Queries) GetAgent(ctx context.Context, id uuid.UUID) (WorkspaceAgent, e
 		&i.InstanceAccount,
 		&i.ProvenBuild,
 		&i.ProvenAt,
+		&i.Subsystems,
 	)
 	return i, err
 }
 
 const getAgentForUpdate = `-- name: GetAgentForUpdate :one
-SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build, auth, instance_id, instance_account, proven_build, proven_at FROM workspace_agents WHERE id = $1 FOR UPDATE
+SELECT id, resource_id, workspace_id, build_number, name, token_hash, operating_system, architecture, directory, expanded_directory, environment, startup_script_behavior, motd_file, troubleshooting_url, connection_timeout_seconds, display_apps, display_order, metadata, version, api_version, created_at, first_connected_at, last_connected_at, disconnected_at, lifecycle_state, lifecycle_changed_at, started_at, ready_at, logs_length, logs_overflowed, startup_problem, startup_problem_at, user_data, complete, server_id, external, parent_id, monitors, return_token_hash, offline_token_hash, awaited_build, auth, instance_id, instance_account, proven_build, proven_at, subsystems FROM workspace_agents WHERE id = $1 FOR UPDATE
 `
 
 func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (WorkspaceAgent, error) {
@@ -519,12 +524,13 @@ func (q *Queries) GetAgentForUpdate(ctx context.Context, id uuid.UUID) (Workspac
 		&i.InstanceAccount,
 		&i.ProvenBuild,
 		&i.ProvenAt,
+		&i.Subsystems,
 	)
 	return i, err
 }
 
 const getAgentManifest = `-- name: GetAgentManifest :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, a.subsystems, w.name AS workspace_name, u.id AS owner_id, u.username AS owner_name, u.email AS owner_email,
 	EXISTS (SELECT FROM template_consents c WHERE c.user_id = w.owner_id AND c.template_id = w.template_id) AS consented
 FROM workspace_agents a JOIN workspaces w ON w.id = a.workspace_id JOIN users u ON u.id = w.owner_id
 WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL
@@ -590,6 +596,7 @@ func (q *Queries) GetAgentManifest(ctx context.Context, id uuid.UUID) (GetAgentM
 		&i.WorkspaceAgent.InstanceAccount,
 		&i.WorkspaceAgent.ProvenBuild,
 		&i.WorkspaceAgent.ProvenAt,
+		&i.WorkspaceAgent.Subsystems,
 		&i.WorkspaceName,
 		&i.OwnerID,
 		&i.OwnerName,
@@ -637,7 +644,7 @@ func (q *Queries) GetAgentOwner(ctx context.Context, id uuid.UUID) (GetAgentOwne
 }
 
 const getAgentWithStatus = `-- name: GetAgentWithStatus :one
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a WHERE a.id = $1
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, a.subsystems, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a WHERE a.id = $1
 `
 
 type GetAgentWithStatusRow struct {
@@ -697,6 +704,7 @@ func (q *Queries) GetAgentWithStatus(ctx context.Context, id uuid.UUID) (GetAgen
 		&i.WorkspaceAgent.InstanceAccount,
 		&i.WorkspaceAgent.ProvenBuild,
 		&i.WorkspaceAgent.ProvenAt,
+		&i.WorkspaceAgent.Subsystems,
 		&i.Status,
 		&i.Problem,
 	)
@@ -1025,7 +1033,7 @@ func (q *Queries) ListAgentLogsBefore(ctx context.Context, arg ListAgentLogsBefo
 }
 
 const listAgentsOfResources = `-- name: ListAgentsOfResources :many
-SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a
+SELECT a.id, a.resource_id, a.workspace_id, a.build_number, a.name, a.token_hash, a.operating_system, a.architecture, a.directory, a.expanded_directory, a.environment, a.startup_script_behavior, a.motd_file, a.troubleshooting_url, a.connection_timeout_seconds, a.display_apps, a.display_order, a.metadata, a.version, a.api_version, a.created_at, a.first_connected_at, a.last_connected_at, a.disconnected_at, a.lifecycle_state, a.lifecycle_changed_at, a.started_at, a.ready_at, a.logs_length, a.logs_overflowed, a.startup_problem, a.startup_problem_at, a.user_data, a.complete, a.server_id, a.external, a.parent_id, a.monitors, a.return_token_hash, a.offline_token_hash, a.awaited_build, a.auth, a.instance_id, a.instance_account, a.proven_build, a.proven_at, a.subsystems, agent_status(a) AS status, agent_problem(a) AS problem FROM workspace_agents a
 WHERE a.resource_id = ANY (ARRAY(SELECT unnest($1::uuid[]))) ORDER BY a.display_order, a.name, a.id
 `
 
@@ -1092,6 +1100,7 @@ func (q *Queries) ListAgentsOfResources(ctx context.Context, resourceIds []uuid.
 			&i.WorkspaceAgent.InstanceAccount,
 			&i.WorkspaceAgent.ProvenBuild,
 			&i.WorkspaceAgent.ProvenAt,
+			&i.WorkspaceAgent.Subsystems,
 			&i.Status,
 			&i.Problem,
 		); err != nil {

@@ -714,6 +714,7 @@ type WorkspaceAgent struct {
 	InstanceAccount          string
 	ProvenBuild              *int32
 	ProvenAt                 *time.Time
+	Subsystems               []string
 }
 
 type WorkspaceAgentDevcontainer struct {

@@ -299,7 +299,7 @@ WHERE a.id = $1 AND a.token_hash IS NOT NULL AND w.deleted_at IS NULL;
 UPDATE workspace_agents SET version = $2, api_version = $3, operating_system = COALESCE(NULLIF(sqlc.arg(operating_system)::text, ''), operating_system),
 	architecture = COALESCE(NULLIF(sqlc.arg(architecture)::text, ''), architecture), expanded_directory = $4,
 	first_connected_at = COALESCE(first_connected_at, sqlc.arg(at)::timestamptz), last_connected_at = sqlc.arg(at)::timestamptz, disconnected_at = NULL, server_id = sqlc.arg(server_id)::uuid,
-	startup_problem = '', startup_problem_at = NULL
+	startup_problem = '', startup_problem_at = NULL, subsystems = sqlc.arg(subsystems)::text[]
 WHERE id = $1 AND token_hash IS NOT NULL;
 
 -- name: AgentReturned :one
@@ -308,7 +308,7 @@ WHERE id = $1 AND token_hash IS NOT NULL;
 UPDATE workspace_agents SET server_id = sqlc.arg(server_id)::uuid
 WHERE id = $1 AND token_hash IS NOT NULL AND last_connected_at < sqlc.arg(started_at)::timestamptz AND disconnected_at IS NULL
 	AND version = sqlc.arg(version) AND api_version = sqlc.arg(api_version) AND operating_system = sqlc.arg(operating_system)
-	AND architecture = sqlc.arg(architecture) AND expanded_directory = sqlc.arg(expanded_directory)
+	AND architecture = sqlc.arg(architecture) AND expanded_directory = sqlc.arg(expanded_directory) AND subsystems = sqlc.arg(subsystems)::text[]
 RETURNING last_connected_at;
 
 -- name: AgentDisconnected :execrows
