@@ -147,7 +147,7 @@ func TestLifeOfADevice(t *testing.T) {
 			t.Errorf("audit row without the owner: %+v", row)
 		}
 	}
-	wantRows := []string{"ann deleted device old phone", "ann changed device phone", "ann created device tablet", "ann created device phone"}
+	wantRows := []string{"ann deleted device old phone", "ann changed name of device phone", "ann created device tablet", "ann created device phone"}
 	if diff := cmp.Diff(wantRows, descriptions); diff != "" {
 		t.Errorf("audit log (-want +got):\n%s", diff)
 	}

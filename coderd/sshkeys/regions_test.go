@@ -87,7 +87,7 @@ func TestRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.AuditLogs = slices.DeleteFunc(log.AuditLogs, func(l sdk.AuditLog) bool { return l.StatusCode != http.StatusOK })
-	if len(log.AuditLogs) != 4 || log.AuditLogs[0].Diff["regions"].New == nil || log.AuditLogs[0].Description != "ann changed public SSH key c" {
+	if len(log.AuditLogs) != 4 || log.AuditLogs[0].Diff["regions"].New == nil || log.AuditLogs[0].Description != "ann changed regions of public SSH key c" {
 		t.Errorf("the audit log has %+v", log)
 	}
 }
