@@ -71,6 +71,10 @@ var public = map[string]string{
 	"GET /swagger/page.css":                "its style",
 	"GET /licenses":                        "shows the licenses of what the programs contain",
 
+	"POST /api/v2/workspaceagents/aws-instance-identity":    "gives a machine its agent's token; the signature of the machine's cloud proves who it is",
+	"POST /api/v2/workspaceagents/azure-instance-identity":  "the same",
+	"POST /api/v2/workspaceagents/google-instance-identity": "the same",
+
 	"POST /api/v2/workspaceagents/me/startup-problem":   "a start script has the agent's token and no session; the body carries it",
 	"POST /api/v2/workspaceagents/me/log-source":        "a program has the agent's token and no session; the handler checks it",
 	"PATCH /api/v2/workspaceagents/me/logs":             "the same",

@@ -97,6 +97,12 @@ func TestMovedPeer(t *testing.T) {
 	defer c.Close()
 	exchange(t, c, 1<<10)
 	tailnettest.WaitPath(t, a, b, tailnet.PathDirect)
+	// b comes back at the same address here, and would find a again from there.
+	other := b.Peers()[0]
+	other.Moves, other.Seq, other.Endpoints = other.Moves+1, other.Seq+1, nil
+	if err := b.Upsert(other); err != nil {
+		t.Fatal(err)
+	}
 	known := a.Peers()[0]
 	before := b.Info()
 	b.Rebind("test")

@@ -144,7 +144,6 @@ func TestOldTerraformIsNotBlamed(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	for name, text := range map[string]string{
-		"an agent that cannot connect":   "resource \"coder_agent\" \"main\" {\n  os = \"darwin\"\n  arch = \"amd64\"\n}\n",
 		"a provider that does not exist": "provider \"nowhere\" {}\nresource \"nowhere_thing\" \"x\" {}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
