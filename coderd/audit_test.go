@@ -21,6 +21,7 @@ var unaudited = []string{
 	"POST /api/v2/users/{user}/webpush/subscription", "DELETE /api/v2/users/{user}/webpush/subscription", "POST /api/v2/users/{user}/webpush/test", "POST /api/v2/tasks/{user}", "DELETE /api/v2/tasks/{user}/{task}",
 	"POST /api/v2/csp/reports",
 	"POST /api/v2/users/{user}/convert-login",
+	"POST /api/v2/workspaceagents/aws-instance-identity", "POST /api/v2/workspaceagents/azure-instance-identity", "POST /api/v2/workspaceagents/google-instance-identity",
 	"POST /api/v2/workspaceagents/me/startup-problem", "POST /api/v2/workspaceagents/me/log-source", "PATCH /api/v2/workspaceagents/me/logs",
 	"POST /api/v2/workspaceproxies/me/app-codes", "POST /api/v2/workspaceproxies/me/visits",
 	"POST " + region.SSHKeyPath, "POST " + region.SSHVisitPath, "POST " + region.SSHStartPath, "POST " + region.SSHHostKeyPath,

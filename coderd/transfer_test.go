@@ -55,7 +55,7 @@ func transferIsAudited(s *coderdtest.Server, from, to uuid.UUID) {
 		t.Fatalf("audit log: %+v, %v", log, err)
 	}
 	row := log.AuditLogs[0]
-	if row.Description != "olga transferred workspace dev" || row.StatusCode != 200 || row.Diff["owner_id"].Old != from.String() || row.Diff["owner_id"].New != to.String() {
+	if row.Description != "olga transferred workspace bob/dev" || row.StatusCode != 200 || row.Diff["owner_id"].Old != from.String() || row.Diff["owner_id"].New != to.String() {
 		t.Errorf("audit row: %q %d %+v", row.Description, row.StatusCode, row.Diff)
 	}
 }

@@ -491,7 +491,7 @@ func TestRevocation(t *testing.T) {
 			got = append(got, row.Description)
 		}
 	}
-	if diff := cmp.Diff([]string{"ann created the consent to template greedy", "ann deleted the consent to template greedy", "ann created the consent to template greedy"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"ann gave template greedy consent to use credentials", "ann withdrew the consent to template greedy", "ann gave template greedy consent to use credentials"}, got); diff != "" {
 		t.Errorf("audit log (-want +got):\n%s", diff)
 	}
 }
