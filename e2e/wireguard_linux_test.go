@@ -59,16 +59,35 @@ func (d *device) up(config string) {
 	}
 	program := filepath.Join(d.t.TempDir(), "wireguard-go")
 	mustRun(d.t, "go", "build", "-o", program, "golang.zx2c4.com/wireguard")
+	log, err := os.Create(program + ".log")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer log.Close()
 	wireguard := exec.Command("ip", "netns", "exec", d.ns, "env", "WG_PROCESS_FOREGROUND=1", program, "-f", d.ns)
+	wireguard.Stdout, wireguard.Stderr = log, log
 	if err := wireguard.Start(); err != nil {
 		d.t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- wireguard.Wait() }()
 	d.t.Cleanup(func() {
 		_ = wireguard.Process.Signal(syscall.SIGTERM)
-		_ = wireguard.Wait()
+		<-ended
 	})
 	testwait.Until(d.t, "the device exists", func() error {
-		return exec.Command("ip", "netns", "exec", d.ns, "wg", "show", d.ns).Run()
+		out, err := exec.Command("ip", "netns", "exec", d.ns, "wg", "show", d.ns).CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		said, _ := os.ReadFile(log.Name())
+		select {
+		case status := <-ended:
+			ended <- status
+			d.t.Fatalf("wireguard-go has ended, %v: %s", status, said)
+		default:
+		}
+		return fmt.Errorf("%w: %s%s", err, out, said)
 	})
 	stripped := filepath.Join(d.t.TempDir(), d.ns+".conf")
 	only := regexp.MustCompile(`(?m)^(Address|DNS|MTU) = .*\n`).ReplaceAll(text, nil) // as wg-quick strip
