@@ -368,10 +368,10 @@ func TestFiles(t *testing.T) {
 	empty := writeFile(t, nil)
 	broken := writeFile(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
 	for name, opts := range map[string]instanceidentity.Options{
-		"--aws-identity-ca-file has no":        {AWSCertificates: empty},
-		"--aws-identity-ca-file cannot be":     {AWSCertificates: empty + "x"},
-		"--azure-identity-ca-file has no":      {AzureCertificates: empty},
-		"--azure-identity-ca-file has a":       {AzureCertificates: broken},
+		"--aws-identity-ca-file has no":                  {AWSCertificates: empty},
+		"--aws-identity-ca-file cannot be":               {AWSCertificates: empty + "x"},
+		"--azure-identity-ca-file has no":                {AzureCertificates: empty},
+		"--azure-identity-ca-file has a":                 {AzureCertificates: broken},
 		"--google-identity-keys-file has no keys":        {GoogleKeys: empty},
 		"--google-identity-keys-file cannot be read: op": {GoogleKeys: empty + "x"},
 	} {

@@ -348,7 +348,9 @@ func withheld(consented bool, v dbsqlc.TemplateVersion, owner string) string {
 }
 
 // Checkpoint does nothing: plans keep no state.
-func (planHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []byte) error { return nil }
+func (planHandler) Checkpoint(context.Context, *dbsqlc.Queries, dbsqlc.ProvisionerJob, []byte) error {
+	return nil
+}
 
 // Resources does nothing: plans create nothing.
 func (planHandler) Resources(

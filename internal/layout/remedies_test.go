@@ -82,7 +82,7 @@ var remedies = map[string]string{
 	"Give the server the missing key with --state-encryption-key-file. Without it, a user's key for git is replaced by: coder publickey --reset": "this server's keys do not decrypt it",
 
 	// Of servers and their machines.
-	"If it has lost its disk, restart the workspace %s/%s.": "that it is lost only a person can know",
+	"If it has lost its disk, restart the workspace %s/%s.":                                                   "that it is lost only a person can know",
 	"Restart the server to unpack its binaries again.":                                                        "the system said that the file does not exist",
 	"Remove it: the next start of the server sets a new one.":                                                 "the file was read and has no password",
 	"Stop it with: kill -QUIT %d":                                                                             "the process holds the folder, and has ignored two signals",

@@ -42,9 +42,9 @@ type Source struct {
 	Unmarks   bool // uses a function that removes Terraform's mark of sensitive values
 
 	// file and line by address: resources, "data." and data sources, "module." and its name
-	places     map[string]string
-	Outdated   []string          // sentences about version constraints that exclude the built-in provider
-	Ignored    map[string]string // sentences about features without effect here, by address
+	places   map[string]string
+	Outdated []string          // sentences about version constraints that exclude the built-in provider
+	Ignored  map[string]string // sentences about features without effect here, by address
 }
 
 // BackendOverride is the file that a provisioner adds to templates with a backend, to replace that.
