@@ -43,7 +43,7 @@ type party struct {
 	cert *x509.Certificate
 }
 
-// issue makes a certificate, signed by an authority, or by itself if that is nil.
+// issue makes a certificate that an authority signs. Without an authority it is a root.
 func issue(t *testing.T, by *party, change func(*x509.Certificate)) *party {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

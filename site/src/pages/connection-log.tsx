@@ -36,7 +36,7 @@ const files: Record<string, [did: string, could: string, what: string]> = {
   "files change": ["changed", "change", "files of"],
 };
 
-// deedOf says what somebody did to a workspace, or could not do: the words before its name, and those after it.
+// deedOf says what a user did to a workspace, or could not do: the words before its name, and those after it.
 function deedOf(r: Connection): [before: string, after: string] {
   const file = files[r.slug_or_port ?? ""];
   const verb = (did: string, could: string) => (r.refused ? `could not ${could}` : did);
